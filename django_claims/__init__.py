@@ -1,0 +1,1 @@
+"""Cross-process claims and stop flags for Django."""
