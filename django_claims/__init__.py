@@ -1,1 +1,88 @@
 """Cross-process claims and stop flags for Django."""
+
+from django_claims.claims import (
+    Claim,
+    aforce_release,
+    alist_claims,
+    claim,
+    current_hold,
+    force_release,
+    hold,
+    list_claims,
+    liveness,
+)
+from django_claims.exceptions import (
+    AlreadyRunning,
+    BackendUnavailable,
+    ClaimError,
+    ClaimHeld,
+    ClaimLost,
+    ClaimRefused,
+    ClaimStopped,
+    CommandRefused,
+    InvalidClaim,
+    InvalidClaimsSetting,
+    KeptStopped,
+    StaleFence,
+    StopRequested,
+    UnsupportedFeature,
+)
+from django_claims.handler import claim_backends
+from django_claims.holders import Holder
+from django_claims.holds import Hold
+from django_claims.leases import Lease, LeasePage, LossReason, Progress, ReleaseResult, StopFlag
+from django_claims.shutdown import draining, release_all, start_draining
+from django_claims.stop_flags import (
+    aclear_stop,
+    arequest_stop,
+    astop_flag,
+    clear_stop,
+    list_stop_flags,
+    request_stop,
+    stop_flag,
+)
+
+__all__ = [
+    "claim",
+    "Claim",
+    "Hold",
+    "hold",
+    "request_stop",
+    "clear_stop",
+    "stop_flag",
+    "list_claims",
+    "list_stop_flags",
+    "force_release",
+    "liveness",
+    "current_hold",
+    "release_all",
+    "draining",
+    "start_draining",
+    "claim_backends",
+    "arequest_stop",
+    "aclear_stop",
+    "astop_flag",
+    "alist_claims",
+    "aforce_release",
+    "Lease",
+    "LeasePage",
+    "Holder",
+    "Progress",
+    "StopFlag",
+    "LossReason",
+    "ReleaseResult",
+    "ClaimError",
+    "ClaimRefused",
+    "ClaimHeld",
+    "ClaimStopped",
+    "ClaimLost",
+    "BackendUnavailable",
+    "UnsupportedFeature",
+    "StaleFence",
+    "InvalidClaim",
+    "StopRequested",
+    "CommandRefused",
+    "AlreadyRunning",
+    "KeptStopped",
+    "InvalidClaimsSetting",
+]

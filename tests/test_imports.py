@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "django_claims"
 
 # Bottom to top. A name stands for the module and for all below it.
 LAYERS = [
-    ["exceptions", "clock", "conf", "names", "holders", "signals", "heartbeat"],
+    ["exceptions", "clock", "conf", "names", "holders", "signals", "heartbeat", "offload"],
     ["leases"],
     ["backends.base"],
     ["backends"],
@@ -19,22 +19,11 @@ LAYERS = [
     ["stop_flags"],
     ["registry"],
     ["keeper"],
-    ["holds"],
-    ["claims", "resources", "fencing", "shutdown"],
-    ["decorators"],
-    [
-        "apps",
-        "checks",
-        "models",
-        "admin",
-        "cli",
-        "management",
-        "contrib",
-        "test",
-        "pytest_plugin",
-        "database",
-        "migrations",
-    ],
+    ["looking", "async_holds", "holds"],
+    ["interrupts", "transactions", "acquiring", "claims", "resources", "fencing", "shutdown"],
+    ["decorators", "commands"],
+    ["apps", "checks", "models", "admin", "cli", "management", "contrib", "test", "pytest_plugin", "database"],
+    ["migrations"],
     [""],  # django_claims itself, the table of contents
 ]
 
@@ -89,18 +78,14 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 @pytest.mark.parametrize("path", MODULES, ids=module_of)
 def test_a_module_imports_only_from_its_layer_or_below(path):
     module = module_of(path)
-    upward = [
-        name for name in imported_modules(ast.parse(path.read_text())) if layer_of(name) > layer_of(module)
-    ]
+    upward = [name for name in imported_modules(ast.parse(path.read_text())) if layer_of(name) > layer_of(module)]
 
     assert upward == []
 
 
 def imports(module: str) -> set[str]:
     script = f"import sys; import {module}; print(*sorted(m for m in sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     return set(done.stdout.split())
 
 

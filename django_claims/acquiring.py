@@ -1,0 +1,278 @@
+"""
+One acquisition, from the first try to the grant.
+
+    now    send      reply                     deadline                  TTL ends
+     |------|----------|--------- held ------------|--- time to stop --------|
+            ^ everything is counted from here
+
+The token is made once and sent with each try, so that a reply that was lost refuses nobody.
+Whatever goes wrong once a request may be on its way, the token is deleted behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_claims import conf, interrupts, registry, signals
+from django_claims.backends.base import AcquireRequest, Grant, Refusal, within
+from django_claims.clock import clock
+from django_claims.exceptions import BackendUnavailable, ClaimHeld, ClaimRefused, ClaimStopped, InvalidClaim
+from django_claims.handler import claim_backends
+from django_claims.holders import this_holder
+from django_claims.holds import SLOW_SECONDS, Hold, orphan_of
+from django_claims.keeper import keeper_of
+from django_claims.leases import Lease, StopFlag
+from django_claims.offload import start
+
+if TYPE_CHECKING:
+    from django_claims.claims import Claim
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why there is no hold."""
+
+    name: str
+    lease: Lease | None = None
+    flag: StopFlag | None = None
+    reentrant: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        """Whether waiting is of no use: it is held here, or kept stopped."""
+        return self.reentrant or self.flag is not None
+
+    def error(self) -> ClaimRefused:
+        if self.flag is not None:
+            return ClaimStopped(self.name, self.flag)
+        return ClaimHeld(self.name, self.lease, self.reentrant)
+
+
+class Acquiring:
+    """One acquisition of one recipe."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        timeout: float | None,
+        *,
+        watch: str | None = None,
+        trip: Callable[[], Any] | None = None,
+        task: asyncio.Task[Any] | None = None,
+    ) -> None:
+        self.claim = claim
+        self.alias = claim.using
+        self.timeout = timeout
+        self._watch, self._trip = watch, trip
+        self._on_loss: Callable[[Hold], Any] | None = None
+        if claim.on_lost == "cancel":
+            if task is None:
+                raise InvalidClaim(
+                    f"Claim {claim.name!r} has on_lost='cancel', which is for 'async with' and aacquire()."
+                )
+            loop = asyncio.get_running_loop()
+            self._on_loss = lambda hold: loop.call_soon_threadsafe(task.cancel, f"claim {hold.name!r} was lost")
+        elif claim.on_lost == "interrupt":
+            if task is not None or threading.current_thread() is not threading.main_thread():
+                raise InvalidClaim(
+                    f"Claim {claim.name!r} has on_lost='interrupt', which is for holds that the main thread takes; "
+                    f"use 'flag', 'raise' or, for coroutines, 'cancel'."
+                )
+            self._on_loss = interrupts.raise_in_main_thread
+        self.started = clock()
+        self.backend_poll = (0.02, 0.02)
+        if conf.enabled():
+            settings = claim_backends[self.alias].settings
+            self.ttl_ms, self.heartbeat_ms, self.renew_deadline_ms = claim.timing(settings)
+            self._store_timeout = max(min(settings.store_timeout, self.heartbeat_ms / 2000), conf.MIN_STORE_TIMEOUT)
+            self._follow_dead = claim.follow_dead and settings.follow_dead
+            self._token = secrets.token_urlsafe(16)
+            self._holder = this_holder(claim.label)
+            self.keeper = keeper_of(self.alias)
+
+    def held_here(self) -> bool:
+        return registry.held_here(self.alias, self.claim.names)
+
+    def refused_here(self) -> Refused:
+        """Say no at once, since waiting for oneself never ends."""
+        logger.warning(
+            "Claim refused: this very thread or task holds it already name=%s alias=%s",
+            self.claim.name,
+            self.alias,
+        )
+        return Refused(self.claim.name, reentrant=True)
+
+    def once(self) -> Hold | Refused:
+        """
+        Try once. Raises BackendUnavailable if the outcome is unknown.
+
+        Raises ClaimError, with nothing stored, if no thread can be started to keep the lease.
+        """
+        if not conf.enabled():
+            return self._off()
+        self.keeper.ready(self.claim.name)
+        sent_at = clock()
+        try:
+            with within(self._store_timeout):
+                answer = self._ask(None)
+                if isinstance(answer, Refusal) and self._is_dead(answer.lease):
+                    logger.warning(
+                        "Taking over from a dead holder name=%s holder=%s",
+                        answer.name,
+                        answer.lease and answer.lease.holder,
+                    )
+                    sent_at = clock()
+                    answer = self._ask(answer)
+            if isinstance(answer, Refusal):
+                return Refused(answer.name, answer.lease, answer.flag)
+            return self._granted(answer, sent_at)
+        except BaseException:
+            # Anything at all, a signal's exception too: the grant may exist, and nobody has it.
+            self.keeper.delete_later(orphan_of(self.claim.names, self._token, self.ttl_ms, self.heartbeat_ms))
+            raise
+
+    def _ask(self, dead: Refusal | None) -> list[Grant] | Refusal:
+        return claim_backends[self.alias].acquire(
+            [
+                AcquireRequest(
+                    name,
+                    self._token,
+                    self.ttl_ms,
+                    self.heartbeat_ms,
+                    self._holder,
+                    dead.lease.fence if dead is not None and dead.lease is not None and dead.name == name else None,
+                )
+                for name in self.claim.names
+            ]
+        )
+
+    def _is_dead(self, lease: Lease | None) -> bool:
+        return bool(self._follow_dead and lease and lease.is_followed and lease.holder and lease.holder.is_dead())
+
+    def _granted(self, grants: list[Grant], sent_at: float) -> Hold:
+        took = clock() - sent_at
+        renew_deadline = self.renew_deadline_ms / 1000
+        if renew_deadline - took < renew_deadline / 10:
+            raise BackendUnavailable(
+                self.alias, f"it granted {self.claim.name!r} after {took:.1f} s, too late to be of use"
+            )
+        claim = self.claim
+        hold = Hold(
+            keeper=self.keeper,
+            names=claim.names,
+            token=self._token,
+            holder=self._holder,
+            ttl_ms=self.ttl_ms,
+            heartbeat_ms=self.heartbeat_ms,
+            renew_deadline_ms=self.renew_deadline_ms,
+            max_hold=claim.max_hold,
+            min_hold=claim.min_hold,
+            sent_at=sent_at,
+            grant=grants[0],
+            watch=self._watch,
+            trip=self._trip,
+            on_loss=self._on_loss,
+            is_slow=took > SLOW_SECONDS,
+            stop_on_shutdown=claim.stop_on_shutdown,
+            on_lost=claim.on_lost,
+        )
+        if claim.on_lost == "interrupt":
+            interrupts.install()
+            hold.on_end = interrupts.restore
+        registry.add(hold)
+        try:
+            self.keeper.keep(hold, sent_at + self.heartbeat_ms / 1000)
+        except BaseException:
+            hold.retire()
+            raise
+        return hold
+
+    def _off(self) -> Hold:
+        return Hold(
+            keeper=None,
+            names=self.claim.names,
+            token=secrets.token_urlsafe(16),
+            holder=this_holder(self.claim.label),
+            ttl_ms=0,
+            heartbeat_ms=0,
+            renew_deadline_ms=0,
+        )
+
+    def done(self, outcome: Hold | Refused) -> Hold | Refused:
+        """Tell the others how it ended, in the context of the one who asked."""
+        waited = clock() - self.started
+        name, alias = self.claim.name, self.alias
+        if isinstance(outcome, Hold):
+            registry.enter(outcome)
+            if outcome._keeper is not None:
+                logger.debug("Claim acquired name=%s alias=%s fence=%s", name, alias, outcome.fence)
+                if signals.claim_acquired.has_listeners(signals.sender):
+                    signals.send(signals.claim_acquired, name=name, alias=alias, lease=outcome.lease, waited=waited)
+            return outcome
+        logger.info("Claim refused name=%s alias=%s lease=%s", name, alias, outcome.lease and outcome.lease.holder)
+        signals.send(
+            signals.claim_refused,
+            name=name,
+            alias=alias,
+            lease=outcome.lease,
+            flag=outcome.flag,
+            waited=waited,
+        )
+        return outcome
+
+    def acquire(self) -> Hold | Refused:
+        """Try, and try again until the timeout is over; the last try is at its end."""
+        if self.held_here():
+            return self.done(self.refused_here())
+        pause, longest = 0.0, 0.0
+        while True:
+            outcome = self.once()
+            if isinstance(outcome, Hold) or outcome.is_final or (left := self._left()) <= 0:
+                return self.done(outcome)
+            backend = claim_backends[self.alias]
+            if not pause:
+                pause, longest = backend.poll_interval
+            backend.wait(self.claim.names, min(left, pause * random.uniform(0.8, 1.2)))
+            pause = min(pause * 1.5, longest)
+
+    async def aacquire(self) -> Hold | Refused:
+        """See acquire(). Sleeps on the loop, and takes a thread for single tries only."""
+        if self.held_here():
+            return self.done(self.refused_here())
+        pause, longest = 0.0, 0.0
+        while True:
+            trying = start(self.once, kind="try")
+            try:
+                outcome = await asyncio.shield(trying)
+            except asyncio.CancelledError:
+                # The try goes on in its thread: what it may be granted goes back.
+                trying.add_done_callback(_give_back)
+                raise
+            if isinstance(outcome, Hold) or outcome.is_final or (left := self._left()) <= 0:
+                return self.done(outcome)
+            if not pause:
+                pause, longest = claim_backends[self.alias].poll_interval
+            await asyncio.sleep(min(left, pause * random.uniform(0.8, 1.2)))
+            pause = min(pause * 1.5, longest)
+
+    def _left(self) -> float:
+        return float("inf") if self.timeout is None else self.started + self.timeout - clock()
+
+
+def _give_back(trying: asyncio.Future[Hold | Refused]) -> None:
+    """Let go of what was granted to a task that was cancelled meanwhile."""
+    if trying.cancelled() or trying.exception() is not None:
+        return
+    hold = trying.result()
+    if isinstance(hold, Hold) and hold.retire() is not None and hold._keeper is not None:
+        hold._keeper.drop(hold)
+        hold._keeper.delete_later(hold.as_orphan())

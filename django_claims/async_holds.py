@@ -1,0 +1,94 @@
+"""The async twins of a hold's methods. They add nothing: the sync method runs in a thread of our own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sized
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from django_claims.clock import Duration, clock, milliseconds
+from django_claims.leases import ReleaseResult
+from django_claims.looking import LookingHold
+from django_claims.offload import offload
+
+T = TypeVar("T")
+
+
+class AsyncHold(LookingHold):
+    """See the method of the same name without its 'a'."""
+
+    if TYPE_CHECKING:  # what Hold has
+
+        def release(self) -> ReleaseResult: ...
+        def renew(self) -> bool: ...
+        def verify(self) -> bool: ...
+        def ensure(self, seconds: Duration = 0.0) -> None: ...
+
+    async def arelease(self) -> ReleaseResult:
+        """See release(). Goes on to its end even if the caller is cancelled meanwhile."""
+        return await offload(self.release)
+
+    async def averify(self) -> bool:
+        """See verify()."""
+        return await offload(self.verify)
+
+    async def arenew(self) -> bool:
+        """See renew()."""
+        return await offload(self.renew)
+
+    async def aensure(self, seconds: Duration = 0.0) -> None:
+        """See ensure()."""
+        await offload(lambda: self.ensure(seconds))
+
+    async def asleep(self, seconds: float) -> bool:
+        """See sleep()."""
+        ends = clock() + milliseconds(seconds, "seconds", at_least=0) / 1000
+        self.has_looked = True
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        self._wakers.append(wake)
+        try:
+            while not self._has_news():
+                left = min(ends, self.deadline) - clock()
+                if ends <= clock():
+                    return False
+                try:
+                    await asyncio.wait_for(news.wait(), min(max(left, 0.001), 60.0))
+                except TimeoutError:
+                    continue
+                news.clear()
+            return True
+        finally:
+            self._wakers.remove(wake)
+
+    async def acheckpoint(self, done: float | None = None, total: float | None = None, note: str | None = None) -> None:
+        """See checkpoint()."""
+        if self._keeper is not None and self._keeper.is_stale():
+            await offload(self._keeper.listen_if_stale)
+        self.checkpoint(done, total, note)
+
+    async def atrack(self, iterable: AsyncIterable[T] | Iterable[T], total: float | None = None) -> AsyncIterator[T]:
+        """See track(). Takes an async iterable as well as a plain one."""
+        if total is None and isinstance(iterable, Sized):
+            total = len(iterable)
+        done = 0
+        if isinstance(iterable, AsyncIterable):
+            async for item in iterable:
+                await self.acheckpoint(done, total)
+                yield item
+                done += 1
+        else:
+            for item in iterable:
+                await self.acheckpoint(done, total)
+                yield item
+                done += 1
+        await self.acheckpoint(done, total)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: object) -> None:
+        await self.arelease()

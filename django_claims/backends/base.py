@@ -1,0 +1,248 @@
+"""
+What a backend is: its verbs, each documented here and nowhere else.
+
+A backend object is cheap and holds no state of its own: there is one per thread and one
+per asyncio task. Data lives in the store, connections in the module of the backend.
+
+Three answers: a verb that got none from its store raises BackendUnavailable, whatever
+its client raised. Every verb may be sent twice: a token is the same for the life of a
+hold, so that a resent request finds its own work done.
+
+Durations are whole milliseconds. Expiry is counted by the store's clock, never sent as a
+date by a client.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from django_claims.clock import clock
+from django_claims.conf import AliasSettings, Problem, option_problem
+from django_claims.exceptions import InvalidClaimsSetting, UnsupportedFeature
+from django_claims.holders import Holder
+from django_claims.leases import Lease, LeasePage, StopFlag
+
+FORMAT = 1
+"""Stands at the head of every record. A record with a larger number is unreadable, and left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireRequest:
+    """One name that is wanted. `over_fence`: take over from that run, whose holder is known to be dead."""
+
+    name: str
+    token: str
+    ttl_ms: int
+    heartbeat_ms: int
+    holder: Holder
+    over_fence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The store said yes. Times are the store's, in microseconds after 1970."""
+
+    fence: int
+    acquired_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The store said no: `lease` has it, or `flag` keeps it stopped."""
+
+    name: str
+    lease: Lease | None = None
+    flag: StopFlag | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RenewRequest:
+    """One lease to be pushed back. `progress` is packed, or None if it has not changed."""
+
+    name: str
+    token: str
+    fence: int
+    ttl_ms: int
+    progress: str | None = None
+    seen: bool = False  # the holder has taken note of its stop flag
+
+
+class Renewal(enum.Enum):
+    """What the store said to a renewal."""
+
+    RENEWED = enum.auto()
+    GONE = enum.auto()  # nobody has it
+    TAKEN = enum.auto()  # another token has it
+    FORCED = enum.auto()  # an operator ended it
+
+
+@dataclass(frozen=True, slots=True)
+class RenewAnswer:
+    outcome: Renewal
+    flag: StopFlag | None = None
+    now_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequest:
+    """One lease to be ended. `rest_ms` > 0: leave it resting for so long instead."""
+
+    name: str
+    token: str
+    fence: int = 0
+    rest_ms: int = 0
+
+
+class Released(enum.Enum):
+    """What the store said to a release."""
+
+    RELEASED = enum.auto()
+    GONE = enum.auto()
+    NOT_OWNER = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """News for the holders of a name: a stop flag, or that the run with the fence was force-released."""
+
+    name: str
+    flag: StopFlag | None = None
+    forced_fence: int | None = None
+
+
+class BaseClaimBackend:
+    """The interface; a subclass of it may be named in CLAIMS."""
+
+    # Does leases() see every live lease? If not, the page says so.
+    supports_complete_listing: ClassVar[bool] = True
+    # Is the store of this process alone? Then it can shut out no other process.
+    is_process_local: ClassVar[bool] = False
+    # How long does a waiter sleep between two tries, in seconds: at first, and at most?
+    poll_interval: ClassVar[tuple[float, float]] = (0.02, 0.02)
+    # Which keys may stand in OPTIONS?
+    known_options: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, settings: AliasSettings) -> None:
+        """Judge the OPTIONS; touch no store. Raises InvalidClaimsSetting."""
+        self.settings = settings
+        self.alias = settings.alias
+        problem = option_problem(settings.options, self.known_options, settings.alias)
+        if problem:
+            raise InvalidClaimsSetting(problem)
+
+    def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
+        """
+        Grant all of the names or none, in one step that only one caller can win.
+
+        A lease with the same token is granted again, with the same fence. All grants of one
+        call share one fence, which is above each name's last one. An expired lease is free;
+        an unreadable one is not.
+        """
+        raise NotImplementedError
+
+    def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
+        """
+        Move the expiry of each lease to now plus its TTL, if its owner asks.
+
+        Never creates a lease. Answers one for one, with the stop flag aimed at each run.
+        """
+        raise NotImplementedError
+
+    def release(self, requests: Sequence[ReleaseRequest]) -> list[Released]:
+        """End each lease, or leave it resting, if its owner asks. Answers one for one."""
+        raise NotImplementedError
+
+    def held(self, name: str, token: str) -> bool:
+        """Say whether the live lease of the name is the token's."""
+        raise NotImplementedError
+
+    def lease(self, name: str) -> Lease | None:
+        """Return the live lease of a name, or None."""
+        raise NotImplementedError
+
+    def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
+        """Return one page of live leases in order of name, of those that fit the glob."""
+        raise NotImplementedError
+
+    def force_release(self, name: str, fence: int) -> bool:
+        """
+        End the live lease with that fence, whoever has it, and leave word for its holder.
+
+        Fence 0 means an unreadable one. Return False, and change nothing, if there is no such lease.
+        """
+        raise NotImplementedError
+
+    def set_flag(
+        self, name: str, *, keep: bool, fence: int | None, reason: str, by: str, ttl_ms: int | None
+    ) -> StopFlag | None:
+        """
+        Ask the living run of a name to stop, or (keep) whoever has or wants it.
+
+        Without keep: bound to the living run, or to the one with `fence`; None if that does not
+        live. A run that was asked before keeps its first flag. With keep: lasts until cleared,
+        or for ttl_ms.
+        """
+        raise NotImplementedError
+
+    def flag(self, name: str) -> StopFlag | None:
+        """Return the live stop flag of a name, or None."""
+        raise NotImplementedError
+
+    def flags(self) -> list[StopFlag]:
+        """Return all live stop flags in order of name."""
+        raise NotImplementedError
+
+    def clear_flag(self, name: str) -> StopFlag | None:
+        """Remove the stop flag of a name and return it, or None if there was none."""
+        raise NotImplementedError
+
+    def poll(self) -> list[Notice]:
+        """Return what holders should know now. Cheap: asked once a second by each process that holds."""
+        raise NotImplementedError
+
+    def wait(self, names: Sequence[str], seconds: float) -> None:
+        """Return when a try may succeed, or after some time that is not above `seconds`."""
+        time.sleep(seconds)
+
+    def adopt(self, name: str, ticket: str, token: str, holder: Holder) -> Grant | None:
+        """Make a lease that was handed over the token's, or return None if the ticket is no good."""
+        raise UnsupportedFeature("handing over a hold", self.alias)
+
+    def close(self) -> None:
+        """Close connections that nobody uses now. Called when this process has had no hold for some seconds."""
+
+    def check(self) -> list[Problem]:
+        """Return what is wrong with the settings of this alias, without any network."""
+        return []
+
+    def verb_timeout(self) -> float:
+        """Return the seconds that a verb which starts now may take."""
+        ends: float | None = getattr(_limit, "ends", None)
+        if ends is None:
+            return self.settings.store_timeout
+        return max(min(self.settings.store_timeout, ends - clock()), 0.01)
+
+    def describe(self) -> str:
+        """Return the store in a few words, without secrets, for people."""
+        return type(self).__name__
+
+
+_limit = threading.local()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Bound all verbs that this thread asks for in the block, together."""
+    before: float | None = getattr(_limit, "ends", None)
+    ends = clock() + seconds
+    _limit.ends = ends if before is None else min(before, ends)
+    try:
+        yield
+    finally:
+        _limit.ends = before

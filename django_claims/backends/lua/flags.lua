@@ -1,0 +1,26 @@
+-- flags.lua: the live stop flags and the word for the force-released; forgets those that have ended.
+--
+-- KEYS[1]  the stop flags
+-- ARGV[1]  the one name that is asked for, or none for all
+-- ARGV[2]  '1' to remove it
+--
+-- Returns name, flag, name, flag, …
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local all = ARGV[1] and {ARGV[1], redis.call('HGET', KEYS[1], ARGV[1])} or redis.call('HGETALL', KEYS[1])
+local answer = {}
+for i = 1, #all, 2 do
+  if all[i + 1] then
+    local ends = string.match(all[i + 1], '^%a %d+ (%d+) ')
+    local live = ends and (ends == '0' or tonumber(ends) > now)
+    if live then
+      answer[#answer + 1] = all[i]
+      answer[#answer + 1] = all[i + 1]
+    end
+    if not live or ARGV[2] == '1' then
+      redis.call('HDEL', KEYS[1], all[i])
+    end
+  end
+end
+return answer

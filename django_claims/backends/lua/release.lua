@@ -1,0 +1,37 @@
+-- release.lua: end leases that their owner still has.
+--
+-- KEYS[1]  the index          KEYS[2]  the stop flags
+-- KEYS[3…] the leases
+-- ARGV     three for each lease: name, owner token, ms to leave it resting (0: none)
+--
+-- Returns one for each lease: 1 released, 0 nobody had it, -1 another's.
+
+local answer = {}
+for i = 1, #KEYS - 2 do
+  local name, token, rest = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+  local key = KEYS[2 + i]
+  local value = redis.pcall('GET', key)
+  local mine = '1 ' .. token .. ' '
+  if not value then
+    answer[i] = 0
+  elseif type(value) ~= 'string' or string.sub(value, 1, #mine) ~= mine then
+    answer[i] = -1
+  else
+    answer[i] = 1
+    if rest == '0' then
+      redis.call('DEL', key)
+      redis.call('ZREM', KEYS[1], name)
+    else
+      local head, holder = string.match(value, '^1 %S+ (.*) %a\n([^\n]*)\n')
+      redis.call('PEXPIRE', key, rest) -- before the write that needs memory
+      redis.call('SET', key, '1 - ' .. head .. ' r\n' .. holder .. '\n', 'PX', rest)
+      local time = redis.call('TIME')
+      redis.call('ZADD', KEYS[1], time[1] * 1000 + math.floor(time[2] / 1000) + rest, name)
+    end
+    local flag = redis.call('HGET', KEYS[2], name)
+    if flag and string.sub(flag, 1, 1) == 'r' then
+      redis.call('HDEL', KEYS[2], name)
+    end
+  end
+end
+return answer

@@ -1,0 +1,312 @@
+"""
+Leases in the memory of this process: for tests, and for sites of a single process.
+
+Full semantics, one lock. The data of an alias outlives its backend objects.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from django.utils.module_loading import import_string
+
+from django_claims.backends.base import (
+    AcquireRequest,
+    BaseClaimBackend,
+    Grant,
+    Notice,
+    Refusal,
+    Released,
+    ReleaseRequest,
+    Renewal,
+    RenewAnswer,
+    RenewRequest,
+)
+from django_claims.clock import clock, from_microseconds
+from django_claims.conf import AliasSettings
+from django_claims.exceptions import InvalidClaimsSetting
+from django_claims.holders import Holder
+from django_claims.leases import HELD, RESTING, Lease, LeasePage, StopFlag, read_lease
+from django_claims.names import matches
+
+
+@dataclass(slots=True)
+class _Row:
+    token: str
+    fence: int
+    kind: str
+    holder: Holder
+    acquired_us: int
+    renewed_us: int
+    expires_us: int
+    ttl_ms: int
+    heartbeat_ms: int
+    progress: str = ""
+
+
+class _Store:
+    """The leases and flags of one alias, by one clock."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        # What makes a date of that clock, for people. Fixed once, since test tools move the wall clock.
+        self.epoch = time.time() - clock()
+        self.changed = threading.Condition(threading.RLock())
+        self.rows: dict[str, _Row] = {}
+        self.flags: dict[str, StopFlag] = {}
+        self.forced: dict[int, tuple[str, int]] = {}  # fence: name, expiry
+        self.last_fence = 0
+
+
+_stores: dict[tuple[str, Callable[[], float]], _Store] = {}
+
+
+def forget(alias: str) -> None:
+    """Throw away all leases and flags of an alias."""
+    for key in [key for key in list(_stores) if key[0] == alias]:
+        del _stores[key]
+
+
+if hasattr(os, "register_at_fork"):
+    # The child starts with none: what it inherited are the parent's, and so is the lock.
+    os.register_at_fork(after_in_child=_stores.clear)
+
+
+class MemoryBackend(BaseClaimBackend):
+    """OPTIONS: `clock`, a callable (or its dotted path) that returns seconds, for tests."""
+
+    is_process_local = True
+    known_options = ("clock",)
+
+    def __init__(self, settings: AliasSettings) -> None:
+        super().__init__(settings)
+        chosen = settings.options.get("clock", clock)
+        if isinstance(chosen, str):
+            chosen = import_string(chosen)
+        if not callable(chosen):
+            raise InvalidClaimsSetting(
+                f"CLAIMS[{self.alias!r}]['OPTIONS']['clock'] should be a callable that returns seconds, not {chosen!r}."
+            )
+        self._clock: Callable[[], float] = chosen
+
+    @property
+    def _store(self) -> _Store:
+        key = (self.alias, self._clock)
+        return _stores.get(key) or _stores.setdefault(key, _Store(self._clock))
+
+    def _now(self) -> int:
+        store = self._store
+        return int((store.clock() + store.epoch) * 1_000_000)
+
+    def _live(self, store: _Store, name: str, now: int) -> _Row | None:
+        row = store.rows.get(name)
+        if row is not None and row.expires_us <= now:
+            self._end(store, name, row)
+            return None
+        return row
+
+    def _end(self, store: _Store, name: str, row: _Row) -> None:
+        """Remove a lease with all that lives as long as it does."""
+        del store.rows[name]
+        flag = store.flags.get(name)
+        if flag is not None and flag.fence == row.fence:
+            del store.flags[name]
+        store.changed.notify_all()
+
+    def _flag(self, store: _Store, name: str, now: int) -> StopFlag | None:
+        flag = store.flags.get(name)
+        if flag is None:
+            return None
+        if flag.expires_at is not None and flag.expires_at <= from_microseconds(now):
+            del store.flags[name]
+            return None
+        if not flag.keep:
+            row = self._live(store, name, now)
+            if row is None or row.fence != flag.fence:
+                return None
+        return flag
+
+    def _read(self, store: _Store, name: str, row: _Row, now: int) -> Lease:
+        return read_lease(
+            name=name,
+            alias=self.alias,
+            fence=row.fence,
+            kind=row.kind,
+            holder=row.holder.pack(),
+            progress=row.progress,
+            flag=self._flag(store, name, now),
+            acquired_us=row.acquired_us,
+            renewed_us=row.renewed_us,
+            expires_us=row.expires_us,
+            now_us=now,
+            ttl_ms=row.ttl_ms,
+            heartbeat_ms=row.heartbeat_ms,
+        )
+
+    def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
+        store, now = self._store, self._now()
+        with store.changed:
+            for request in requests:
+                flag = self._flag(store, request.name, now)
+                if flag is not None and flag.keep:
+                    return Refusal(request.name, flag=flag)
+                row = self._live(store, request.name, now)
+                if row is None or (row.kind == HELD and row.token == request.token):
+                    continue
+                if row.kind == HELD and row.fence == request.over_fence:
+                    continue
+                return Refusal(request.name, lease=self._read(store, request.name, row, now))
+            rows = [store.rows.get(request.name) for request in requests]
+            if all(row and row.token == request.token for row, request in zip(rows, requests, strict=True)):
+                return [Grant(row.fence, row.acquired_us) for row in rows if row]
+            fence = store.last_fence = max(store.last_fence + 1, now)
+            for request in requests:
+                row = store.rows.get(request.name)
+                if row is not None:
+                    self._end(store, request.name, row)
+                store.rows[request.name] = _Row(
+                    token=request.token,
+                    fence=fence,
+                    kind=HELD,
+                    holder=request.holder,
+                    acquired_us=now,
+                    renewed_us=now,
+                    expires_us=now + request.ttl_ms * 1000,
+                    ttl_ms=request.ttl_ms,
+                    heartbeat_ms=request.heartbeat_ms,
+                )
+            return [Grant(fence, now) for _ in requests]
+
+    def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
+        store, now = self._store, self._now()
+        with store.changed:
+            return [self._renew(store, request, now) for request in requests]
+
+    def _renew(self, store: _Store, request: RenewRequest, now: int) -> RenewAnswer:
+        row = self._live(store, request.name, now)
+        if row is None or row.token != request.token:
+            if request.fence in store.forced:
+                return RenewAnswer(Renewal.FORCED)
+            return RenewAnswer(Renewal.TAKEN if row else Renewal.GONE)
+        row.renewed_us, row.expires_us = now, now + request.ttl_ms * 1000
+        if request.progress is not None:
+            row.progress = request.progress
+        flag = self._flag(store, request.name, now)
+        if flag is not None and request.seen and flag.seen_at is None:
+            flag = store.flags[request.name] = replace(flag, seen_at=from_microseconds(now))
+        return RenewAnswer(Renewal.RENEWED, flag, now)
+
+    def release(self, requests: Sequence[ReleaseRequest]) -> list[Released]:
+        store, now = self._store, self._now()
+        with store.changed:
+            return [self._release(store, request, now) for request in requests]
+
+    def _release(self, store: _Store, request: ReleaseRequest, now: int) -> Released:
+        row = self._live(store, request.name, now)
+        if row is None:
+            return Released.GONE
+        if row.token != request.token:
+            return Released.NOT_OWNER
+        self._end(store, request.name, row)
+        if request.rest_ms:
+            store.rows[request.name] = replace(
+                row, token="", kind=RESTING, progress="", expires_us=now + request.rest_ms * 1000
+            )
+        return Released.RELEASED
+
+    def held(self, name: str, token: str) -> bool:
+        store = self._store
+        with store.changed:
+            row = self._live(store, name, self._now())
+            return row is not None and row.token == token
+
+    def lease(self, name: str) -> Lease | None:
+        store, now = self._store, self._now()
+        with store.changed:
+            row = self._live(store, name, now)
+            return None if row is None else self._read(store, name, row, now)
+
+    def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
+        store, now = self._store, self._now()
+        with store.changed:
+            names = sorted(n for n in list(store.rows) if matches(n, match) and self._live(store, n, now))
+            found = [
+                self._read(store, name, store.rows[name], now)
+                for name in names[(page - 1) * per_page : page * per_page]
+            ]
+        return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
+
+    def force_release(self, name: str, fence: int) -> bool:
+        store, now = self._store, self._now()
+        with store.changed:
+            row = self._live(store, name, now)
+            if row is None or row.fence != fence:
+                return False
+            store.forced = {f: word for f, word in store.forced.items() if word[1] > now}
+            store.forced[fence] = (name, now + row.ttl_ms * 1000)
+            self._end(store, name, row)
+            return True
+
+    def set_flag(
+        self, name: str, *, keep: bool, fence: int | None, reason: str, by: str, ttl_ms: int | None
+    ) -> StopFlag | None:
+        store, now = self._store, self._now()
+        with store.changed:
+            if not keep:
+                row = self._live(store, name, now)
+                if row is None or row.kind == RESTING or (fence is not None and row.fence != fence):
+                    return None
+                there = self._flag(store, name, now)
+                if there is not None:
+                    return there
+                fence = row.fence
+            flag = StopFlag(
+                name=name,
+                alias=self.alias,
+                fence=None if keep else fence,
+                keep=keep,
+                reason=reason,
+                by=by,
+                requested_at=from_microseconds(now),
+                expires_at=from_microseconds(now + ttl_ms * 1000) if ttl_ms else None,
+            )
+            store.flags[name] = flag
+            store.changed.notify_all()
+            return flag
+
+    def flag(self, name: str) -> StopFlag | None:
+        store = self._store
+        with store.changed:
+            return self._flag(store, name, self._now())
+
+    def flags(self) -> list[StopFlag]:
+        store, now = self._store, self._now()
+        with store.changed:
+            found = [self._flag(store, name, now) for name in sorted(store.flags)]
+        return [flag for flag in found if flag is not None]
+
+    def clear_flag(self, name: str) -> StopFlag | None:
+        store = self._store
+        with store.changed:
+            flag = self._flag(store, name, self._now())
+            store.flags.pop(name, None)
+            return flag
+
+    def poll(self) -> list[Notice]:
+        store = self._store
+        with store.changed:
+            forced = [Notice(name, forced_fence=fence) for fence, (name, _) in store.forced.items()]
+        return forced + [Notice(flag.name, flag) for flag in self.flags()]
+
+    def wait(self, names: Sequence[str], seconds: float) -> None:
+        # Woken by each end of a lease; an expiry wakes nobody, so the sleep stays short.
+        store = self._store
+        with store.changed:
+            store.changed.wait(min(seconds, 0.02))
+
+    def describe(self) -> str:
+        return "memory of this process"

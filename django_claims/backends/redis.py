@@ -1,0 +1,301 @@
+"""
+Leases on Redis or Valkey, over a django-redis alias or one of Django's own RedisCache.
+
+One script a verb, one round trip a script (two if the server has forgotten the script).
+Values are text of our own, never pickled. All keys of an alias share one cluster slot.
+
+The connection class, its settings (TLS, Sentinel, auth) and the key rule are the cache
+alias's; the connections are not: a client that waits or tries again as long as it likes
+would hang the holder with its server, so ours are bounded by STORE_TIMEOUT, all steps of
+connecting together, and try again only what cannot have been slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha1
+from pathlib import Path
+from typing import Any
+
+import redis
+from django.core.cache import caches
+from django.core.cache.backends.base import InvalidCacheBackendError
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError, NoScriptError, RedisError, TimeoutError
+from redis.retry import Retry
+from redis.sentinel import SentinelConnectionPool
+
+from django_claims import conf
+from django_claims.backends.base import (
+    AcquireRequest,
+    BaseClaimBackend,
+    Grant,
+    Notice,
+    Refusal,
+    Released,
+    ReleaseRequest,
+    Renewal,
+    RenewAnswer,
+    RenewRequest,
+)
+from django_claims.backends.records import flag_words, read_flag, read_record
+from django_claims.backends.wire import Connections, shared
+from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
+from django_claims.leases import Lease, LeasePage, StopFlag
+from django_claims.names import matches
+
+_ANSWERS = {1: Renewal.RENEWED, 0: Renewal.GONE, -1: Renewal.TAKEN, -2: Renewal.FORCED}
+_RELEASED = {1: Released.RELEASED, 0: Released.GONE, -1: Released.NOT_OWNER}
+_BATCH = 1000
+"""Leases in one script, so that ten thousand do not keep the server's other clients waiting."""
+
+
+class _Script:
+    def __init__(self, verb: str) -> None:
+        self.source = (Path(__file__).parent / "lua" / f"{verb}.lua").read_text()
+        self.sha = sha1(self.source.encode()).hexdigest()
+
+
+_scripts = {
+    verb: _Script(verb)
+    for verb in ("acquire", "renew", "release", "read", "names", "force_release", "set_flag", "flags")
+}
+
+
+class RedisBackend(BaseClaimBackend):
+    """OPTIONS: `cache`, `version`, `key_prefix`; see the settings page."""
+
+    known_options = ("cache", "version", "key_prefix")
+
+    def __init__(self, settings: conf.AliasSettings) -> None:
+        super().__init__(settings)
+        self._cache_alias = settings.options.get("cache", "default")
+        try:
+            self._cache: Any = caches[self._cache_alias]
+        except InvalidCacheBackendError as error:
+            raise InvalidClaimsSetting(
+                f"CLAIMS[{self.alias!r}]['OPTIONS']['cache'] names no usable alias of CACHES: "
+                f"{self._cache_alias!r} ({error}). There is: {', '.join(map(repr, caches.settings))}."
+            ) from error
+        # By what was written in CACHES, so that an override of it is never served by old connections.
+        written = repr(caches.settings[self._cache_alias])
+        self._connections = shared((self._cache_alias, written), self._connect)
+        self._fence_key = self._key("fence")
+        self._index_key = self._key("index")
+        self._flags_key = self._key("stops")
+        self._lease_prefix = "lease:"
+
+    def _connect(self) -> Connections:
+        """Return connections like the cache's to its primary, but bounded; opens none yet."""
+        where = f"CLAIMS[{self.alias!r}]['OPTIONS']['cache'] = {self._cache_alias!r}"
+        try:
+            client = (
+                self._cache.client.get_client(write=True)
+                if hasattr(self._cache, "client")  # django-redis
+                else self._cache._cache.get_client(None, write=True)
+            )
+            theirs = client.connection_pool
+        except (AttributeError, NotImplementedError) as error:
+            raise InvalidClaimsSetting(
+                f"{where} is {type(self._cache).__name__}, which gives no single Redis connection. Use an alias of "
+                f"django_redis.cache.RedisCache with its DefaultClient, or of Django's own RedisCache; for a "
+                f"site without Redis, {conf.DATABASE!r}."
+            ) from error
+        settings = {
+            **theirs.connection_kwargs,
+            "retry": Retry(NoBackoff(), 0),
+            "retry_on_timeout": False,
+            "retry_on_error": [],
+            "health_check_interval": 0,
+            "decode_responses": False,
+        }
+        pool: Any
+        if isinstance(theirs, SentinelConnectionPool):
+            settings.pop("connection_pool", None)
+            pool = SentinelConnectionPool(  # type: ignore[no-untyped-call]
+                theirs.service_name,
+                theirs.sentinel_manager,
+                connection_class=theirs.connection_class,
+                **settings,
+            )
+        else:
+            pool = redis.ConnectionPool(connection_class=theirs.connection_class, **settings)
+        return Connections(pool, broken=ConnectionError, slow=TimeoutError)
+
+    def _key(self, key: str) -> str:
+        """Return a key by the cache's own rule. The braces put all of them into one cluster slot."""
+        options, cache, whole = self.settings.options, self._cache, "{claims}:" + key
+        if "key_prefix" not in options and "version" not in options:
+            return str(cache.make_key(whole))
+        prefix = options.get("key_prefix", cache.key_prefix)
+        version = options.get("version", cache.version)
+        return str(cache.key_func(whole, prefix, version))
+
+    def _lease_key(self, name: str) -> str:
+        return self._key(self._lease_prefix + name)
+
+    def _run(self, verb: str, keys: Sequence[str], args: Sequence[str | int]) -> Any:
+        return self._run_all(verb, [(keys, args)])[0]
+
+    def _run_all(self, verb: str, calls: Sequence[tuple[Sequence[str], Sequence[str | int]]]) -> list[Any]:
+        """Run one script any number of times in one round trip."""
+        script = _scripts[verb]
+        try:
+            return self._connections.talk(
+                [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls],
+                self.verb_timeout(),
+            )
+        except NoScriptError:
+            # The server was restarted or told to forget. A script that did run has found its own work done.
+            try:
+                return self._connections.talk(
+                    [("EVAL", script.source, len(keys), *keys, *args) for keys, args in calls],
+                    self.verb_timeout(),
+                )
+            except (RedisError, OSError) as error:
+                raise self._unavailable(error) from error
+        except (RedisError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> BackendUnavailable:
+        return BackendUnavailable(self.alias, f"{type(error).__name__}: {error}"[:300])
+
+    def _flag(self, name: str, value: bytes) -> StopFlag | None:
+        return read_flag(value.decode(errors="replace"), name=name, alias=self.alias) if value else None
+
+    def _lease(self, name: str, now: int, kind: int, value: bytes, left: int, flag: bytes) -> Lease | None:
+        if kind == 0:
+            return None
+        return read_record(
+            value.decode(errors="replace"),
+            name=name,
+            alias=self.alias,
+            now_us=now,
+            left_ms=left,
+            flag=self._flag(name, flag),
+        )
+
+    def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
+        first = requests[0]
+        keys = [self._fence_key, self._index_key, self._flags_key]
+        args: list[str | int] = [first.token, first.ttl_ms, first.heartbeat_ms, first.holder.pack()]
+        for request in requests:
+            keys.append(self._lease_key(request.name))
+            args += (request.name, "" if request.over_fence is None else request.over_fence)
+        answer = self._run("acquire", keys, args)
+        if answer[0] == 1:
+            return [Grant(int(answer[1]), int(answer[2]))] * len(requests)
+        name, now = requests[answer[1] - 1].name, int(answer[2])
+        if answer[0] == 2:
+            return Refusal(name, flag=self._flag(name, answer[3]))
+        return Refusal(name, lease=self._lease(name, now, *answer[3:]))
+
+    def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
+        calls = []
+        for batch in _batches(requests):
+            keys = [self._index_key, self._flags_key]
+            args: list[str | int] = []
+            for request in batch:
+                keys.append(self._lease_key(request.name))
+                progress = "-" if request.progress is None else "+" + request.progress
+                args += (
+                    request.name,
+                    request.token,
+                    request.fence,
+                    request.ttl_ms,
+                    progress,
+                    int(request.seen),
+                )
+            calls.append((keys, args))
+        answers = []
+        said = self._run_all("renew", calls) if calls else []
+        for batch, (now, *pairs) in zip(_batches(requests), said, strict=True):
+            for request, outcome, flag in zip(batch, pairs[::2], pairs[1::2], strict=True):
+                answers.append(RenewAnswer(_ANSWERS[outcome], self._flag(request.name, flag), int(now)))
+        return answers
+
+    def release(self, requests: Sequence[ReleaseRequest]) -> list[Released]:
+        calls = []
+        for batch in _batches(requests):
+            keys = [self._index_key, self._flags_key]
+            args: list[str | int] = []
+            for request in batch:
+                keys.append(self._lease_key(request.name))
+                args += (request.name, request.token, request.rest_ms)
+            calls.append((keys, args))
+        said = self._run_all("release", calls) if calls else []
+        return [_RELEASED[outcome] for answers in said for outcome in answers]
+
+    def _read(self, names: Sequence[str]) -> list[tuple[Lease | None, StopFlag | None, bytes]]:
+        """Return lease, flag and raw value of each name, all of one moment."""
+        answer = self._run("read", [self._flags_key, *map(self._lease_key, names)], names)
+        now, found = int(answer[0]), []
+        for at, name in enumerate(names):
+            kind, value, left, flag = answer[1 + 4 * at : 5 + 4 * at]
+            found.append((self._lease(name, now, kind, value, left, flag), self._flag(name, flag), value))
+        return found
+
+    def held(self, name: str, token: str) -> bool:
+        value = self._read([name])[0][2]
+        return value.startswith(f"1 {token} ".encode())
+
+    def lease(self, name: str) -> Lease | None:
+        return self._read([name])[0][0]
+
+    def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
+        raw: list[bytes] = self._run("names", [self._index_key], [])
+        names = sorted(name for name in (value.decode() for value in raw) if matches(name, match))
+        wanted = names[(page - 1) * per_page : page * per_page]
+        found = [lease for lease, _, _ in self._read(wanted) if lease is not None] if wanted else []
+        return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
+
+    def force_release(self, name: str, fence: int) -> bool:
+        unread = b""
+        if fence == 0:
+            lease, _, unread = self._read([name])[0]
+            if lease is None or lease.state != "unreadable":
+                return False
+        keys = [self._index_key, self._flags_key, self._lease_key(name)]
+        return bool(self._run("force_release", keys, [name, fence, unread]))  # type: ignore[list-item]
+
+    def set_flag(
+        self, name: str, *, keep: bool, fence: int | None, reason: str, by: str, ttl_ms: int | None
+    ) -> StopFlag | None:
+        keys = [self._flags_key, self._lease_key(name)]
+        aim = "" if fence is None else fence
+        value = self._run("set_flag", keys, [name, int(keep), aim, ttl_ms or 0, flag_words(reason, by)])
+        return self._flag(name, value)
+
+    def flag(self, name: str) -> StopFlag | None:
+        answer = self._run("flags", [self._flags_key], [name])
+        return self._flag(name, answer[1]) if answer else None
+
+    def flags(self) -> list[StopFlag]:
+        found = [notice.flag for notice in self.poll() if notice.flag is not None]
+        return sorted(found, key=lambda flag: flag.name)
+
+    def clear_flag(self, name: str) -> StopFlag | None:
+        answer = self._run("flags", [self._flags_key], [name, 1])
+        return self._flag(name, answer[1]) if answer else None
+
+    def poll(self) -> list[Notice]:
+        answer = self._run("flags", [self._flags_key], [])
+        notices = []
+        for raw_name, value in zip(answer[::2], answer[1::2], strict=True):
+            name = raw_name.decode()
+            if name.endswith("\n"):
+                notices.append(Notice(name[:-1], forced_fence=int(value.split(b" ")[1])))
+            elif flag := self._flag(name, value):
+                notices.append(Notice(name, flag))
+        return notices
+
+    def close(self) -> None:
+        self._connections.close()
+
+    def describe(self) -> str:
+        where = self._connections.pool.connection_kwargs
+        return f"Redis {where.get('host', where.get('path', ''))}:{where.get('port', '')}/{where.get('db', 0)}"
+
+
+def _batches(requests: Sequence[Any]) -> list[Sequence[Any]]:
+    return [requests[at : at + _BATCH] for at in range(0, len(requests), _BATCH)]

@@ -1,0 +1,148 @@
+"""
+Redis connections of our own, bounded in time: what redis-py's own pool does not promise.
+
+A verb may take so many seconds in all, name look-up apart: connecting, logging in, sending
+and reading share them. A connection that turns out to have been closed while it lay idle is
+replaced once; nothing that could have been slow is tried again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from django_claims.clock import clock
+
+
+class Connections:
+    """
+    Idle connections to one server, shared by all threads of the process.
+
+    `pool` makes them (a redis-py pool of our own, used for nothing else); `broken` and
+    `slow` are the exceptions by which its client says that a connection was closed, or late.
+    """
+
+    def __init__(self, pool: Any, broken: type[Exception], slow: type[Exception]) -> None:
+        self.pool = pool
+        pool.connection_class = _bounded(pool.connection_class)
+        self._broken = broken
+        self._slow = slow
+        self._idle: deque[Any] = deque()
+        _all.add(self)
+
+    def talk(self, commands: Sequence[tuple[Any, ...]], seconds: float) -> list[Any]:
+        """Send commands in one go and return the answers, or raise the first error of them."""
+        ends = clock() + seconds
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            return self._exchange(self._connect(ends), commands, ends)
+        try:
+            return self._exchange(connection, commands, ends)
+        except self._slow:
+            raise
+        except self._broken:
+            # Closed by the server, or by a restart, before it was asked: ask anew. Had it been
+            # asked after all, the token makes the second request find the first one's work.
+            if clock() >= ends:
+                raise
+            self.close()
+            return self._exchange(self._connect(ends), commands, ends)
+
+    def _connect(self, ends: float) -> Any:
+        connection = self.pool.make_connection()
+        connection.socket_connect_timeout = connection.socket_timeout = max(ends - clock(), 0.001)
+        connection.must_end = ends
+        connection.connect()
+        connection.must_end = None
+        return connection
+
+    def _exchange(self, connection: Any, commands: Sequence[tuple[Any, ...]], ends: float) -> list[Any]:
+        whole = False
+        try:
+            left = max(ends - clock(), 0.001)
+            if abs(left - connection.waits) > 0.05:  # a system call that most verbs can spare
+                connection._sock.settimeout(left)
+                connection.waits = left
+            if len(commands) == 1:
+                connection.send_packed_command(connection.pack_command(*commands[0]), check_health=False)
+            else:
+                connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+            answers, first_error = [], None
+            for _ in commands:
+                try:
+                    answers.append(connection.read_response())
+                except Exception as error:
+                    if connection._sock is None:
+                        raise  # not an answer: the connection itself failed
+                    first_error = first_error or error
+            whole = True
+        finally:
+            # Left in the middle (a signal, a thread killed): the next answer would be someone else's.
+            if not whole:
+                connection.disconnect()
+        self._idle.append(connection)
+        if first_error is not None:
+            raise first_error
+        return answers
+
+    def close(self) -> None:
+        """Close the connections that nobody uses now."""
+        while True:
+            try:
+                self._idle.pop().disconnect()
+            except IndexError:
+                return
+            except Exception:  # a socket that fails to close is closed
+                continue
+
+    def _abandon(self) -> None:
+        """After fork: the sockets are the parent's. Neither use nor close them, and keep them referenced."""
+        _inherited.append(self._idle)
+        self._idle = deque()
+        self.pool.reset()
+
+
+def _bounded(connection_class: type) -> type:
+    """Return a subclass of a connection class whose replies all come before `must_end`, if that is set."""
+
+    class Bounded(connection_class):  # type: ignore[misc]
+        must_end: float | None = None
+        waits: float = 0.0  # the socket's timeout now
+
+        def read_response(self, *args: Any, **kwargs: Any) -> Any:
+            if self.must_end is not None and self._sock is not None:
+                self._sock.settimeout(max(self.must_end - clock(), 0.001))
+            return super().read_response(*args, **kwargs)
+
+    Bounded.__name__ = Bounded.__qualname__ = connection_class.__name__
+    return Bounded
+
+
+_all: weakref.WeakSet[Connections] = weakref.WeakSet()
+_inherited: list[Any] = []
+_lock = threading.Lock()
+_shared: dict[Any, Connections] = {}
+
+
+def shared(key: Any, make: Any) -> Connections:
+    """Return the connections of a key, made by make() when first asked for in this process."""
+    with _lock:
+        if key not in _shared:
+            _shared[key] = make()
+        return _shared[key]
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    for connections in list(_all):
+        connections._abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,358 @@
+"""Claims: the recipe, and the functions that ask a store about claims by name."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from django_claims import conf, registry, signals
+from django_claims.acquiring import Acquiring, Refused
+from django_claims.clock import Duration, milliseconds
+from django_claims.conf import AliasSettings, timing_problem
+from django_claims.exceptions import ClaimLost, InvalidClaim
+from django_claims.handler import claim_backends
+from django_claims.heartbeat import poke
+from django_claims.holds import Hold
+from django_claims.leases import Lease, LeasePage
+from django_claims.names import LABEL_LENGTH, checked, cut, with_key
+from django_claims.offload import offload
+from django_claims.transactions import release_at_the_end, warn_once
+
+logger = logging.getLogger(__name__)
+
+
+class _Sentinel(enum.Enum):
+    RECIPE = "the claim's own timeout"
+
+
+RECIPE = _Sentinel.RECIPE
+OnLost = Literal["flag", "raise", "cancel", "interrupt"]
+
+# The holds that "with claim" opened in this context, innermost last. Strong references: nobody
+# need name the hold in "with claim(…):".
+_opened: ContextVar[tuple[tuple[Any, Hold], ...]] = ContextVar("django_claims_opened", default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """
+    The recipe of a claim: a name and how to hold it. Made by `claim()`, free to share.
+
+    Takes nothing until acquired. `with` and `async with` give the hold, or raise ClaimHeld or
+    ClaimStopped; the open hold is kept by context, so that threads and tasks may share one
+    recipe. Beware of `if claim("x").acquire(): work()`: the hold is dropped, and so released,
+    before the work; write `if hold := claim("x").acquire():`.
+    """
+
+    names: tuple[str, ...]
+    using: str
+    ttl_ms: int | None
+    heartbeat_ms: int | None
+    renew_deadline_ms: int | None
+    timeout: float | None
+    label: str
+    max_hold: float | None
+    min_hold: float
+    on_lost: OnLost
+    stop_on_shutdown: bool
+    release_on_commit: bool
+    follow_dead: bool
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    def timing(self, settings: AliasSettings) -> tuple[int, int, int]:
+        """Return TTL, heartbeat and renew deadline in ms. Raises InvalidClaim if they do not fit together."""
+        if self.ttl_ms is None:
+            ttl, heartbeat, deadline = settings.ttl_ms, settings.heartbeat_ms, settings.renew_deadline_ms
+        else:
+            ttl, heartbeat, deadline = self.ttl_ms, max(self.ttl_ms // 3, 1), max(self.ttl_ms * 2 // 3, 1)
+        heartbeat = heartbeat if self.heartbeat_ms is None else self.heartbeat_ms
+        deadline = deadline if self.renew_deadline_ms is None else self.renew_deadline_ms
+        if self.heartbeat_ms is not None or self.renew_deadline_ms is not None:
+            problem = timing_problem(ttl, heartbeat, deadline)
+            if problem:
+                raise InvalidClaim(f"Claim {self.name!r}: {problem}")
+        return ttl, heartbeat, deadline
+
+    def acquire(self, timeout: Duration | _Sentinel | None = RECIPE) -> Hold | None:
+        """
+        Take the claim and return the hold, or None if it is refused.
+
+        Waits for `timeout` seconds (0: tries once; None: without limit; left out: the claim's
+        own). Raises BackendUnavailable if the store gave no answer: neither a yes nor a no.
+        Keep the hold in a variable: one that is dropped is released.
+        """
+        outcome = Acquiring(self, self._timeout(timeout)).acquire()
+        return outcome if isinstance(outcome, Hold) else None
+
+    async def aacquire(self, timeout: Duration | _Sentinel | None = RECIPE) -> Hold | None:
+        """See acquire(). A task that is cancelled while it waits leaves no lease behind."""
+        outcome = await Acquiring(self, self._timeout(timeout), task=asyncio.current_task()).aacquire()
+        return outcome if isinstance(outcome, Hold) else None
+
+    def available(self) -> bool:
+        """
+        Ask the store whether an acquire would be granted now; take nothing.
+
+        For display: it may be taken a moment later. Raises BackendUnavailable.
+        """
+        if not conf.enabled():
+            return True
+        backend = claim_backends[self.using]
+        for name in self.names:
+            flag, lease = backend.flag(name), backend.lease(name)
+            if flag is not None and flag.keep:
+                return False
+            if lease is not None and not self._is_over(lease, backend.settings):
+                return False
+        return True
+
+    def _is_over(self, lease: Lease, settings: AliasSettings) -> bool:
+        """Say whether an acquire here would take over from a dead holder."""
+        return bool(
+            self.follow_dead and settings.follow_dead and lease.is_followed and lease.holder and lease.holder.is_dead()
+        )
+
+    async def aavailable(self) -> bool:
+        """See available()."""
+        return await offload(self.available)
+
+    def lease(self) -> Lease | None:
+        """
+        Ask the store who has it: a snapshot, or None.
+
+        For display, not for decisions: it may have changed by now. Raises BackendUnavailable.
+        """
+        return claim_backends[self.using].lease(self.name) if conf.enabled() else None
+
+    async def alease(self) -> Lease | None:
+        """See lease()."""
+        return await offload(self.lease)
+
+    def _timeout(self, timeout: Duration | _Sentinel | None) -> float | None:
+        if isinstance(timeout, _Sentinel):
+            return self.timeout
+        return None if timeout is None else milliseconds(timeout, "timeout", at_least=0) / 1000
+
+    def __enter__(self) -> Hold:
+        return self._open(Acquiring(self, self.timeout).acquire())
+
+    def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: object) -> None:
+        hold = self._close()
+        was_lost = hold.lost
+        if not (self.release_on_commit and release_at_the_end(hold)):
+            warn_once(hold)
+            self._left(hold, bool(hold.release()), exc)
+        self._raise_if_lost(hold, was_lost, exc)
+
+    async def __aenter__(self) -> Hold:
+        return self._open(await Acquiring(self, self.timeout, task=asyncio.current_task()).aacquire())
+
+    async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: object) -> None:
+        hold = self._close()
+        was_lost = hold.lost
+        self._left(hold, bool(await hold.arelease()), exc)
+        self._raise_if_lost(hold, was_lost, exc)
+
+    def _open(self, outcome: Hold | Refused) -> Hold:
+        if isinstance(outcome, Refused):
+            raise outcome.error()
+        _opened.set((*_opened.get(), (self, outcome)))
+        return outcome
+
+    def _close(self) -> Hold:
+        opened = _opened.get()
+        for at in range(len(opened) - 1, -1, -1):
+            if opened[at][0] is self:
+                _opened.set(opened[:at] + opened[at + 1 :])
+                return opened[at][1]
+        raise RuntimeError(
+            f"Claim {self.name!r} is left in another context than it was entered in. Take the hold by acquire() "
+            f"and release it by hand, or enter and leave in one task."
+        )
+
+    def _left(self, hold: Hold, released: bool, exc: BaseException | None) -> None:
+        """Attach to the body's own exception that its claim was not released cleanly, if so."""
+        if exc is not None and not released and not hold.lost:
+            exc.add_note(f"Claim {self.name!r} could not be released; it ends with its TTL at the latest.")
+
+    def _raise_if_lost(self, hold: Hold, was_lost: bool, exc: BaseException | None) -> None:
+        if not was_lost or hold.loss_reason == "forked":
+            return
+        logger.error(
+            "Work ended after its claim was lost; another holder may have been at work beside it "
+            "name=%s alias=%s fence=%s reason=%s", self.name, self.using, hold.fence, hold.loss_reason,
+            extra=hold.log_extra(),
+        )  # fmt: skip
+        if self.on_lost == "raise" and exc is None:
+            raise ClaimLost(self.name, hold.loss_reason)
+
+
+def claim(
+    name: str,
+    *,
+    key: Any = None,
+    using: str = conf.DEFAULT_ALIAS,
+    ttl: Duration | None = None,
+    heartbeat: Duration | None = None,
+    renew_deadline: Duration | None = None,
+    timeout: Duration | None = 0.0,
+    label: str = "",
+    max_hold: Duration | None = None,
+    min_hold: Duration = 0.0,
+    on_lost: OnLost = "flag",
+    stop_on_shutdown: bool = False,
+    release_on_commit: bool = False,
+    follow_dead: bool = True,
+) -> Claim:
+    """
+    Return the recipe of a claim. Takes nothing, reads no settings, touches no store.
+
+    - `key`: what exactly it is about, written after the name: a value or a tuple of values
+    - `ttl`, `heartbeat`, `renew_deadline`: seconds; left out: the alias's, or a third and two thirds of `ttl`
+    - `timeout`: seconds that an acquire may wait; 0 tries once, None waits without limit
+    - `max_hold`: seconds after which the hold is lost though it be healthy
+    - `min_hold`: seconds from the acquire before which nobody else gets it, even if released
+    - `on_lost`: "flag"; "raise" ClaimLost at checkpoints and on leaving; "cancel" the asyncio task;
+      "interrupt" the main thread
+    - `release_on_commit`: left inside atomic(), stay until that has ended
+    - `follow_dead`: take over at once from a process of this machine that is dead
+
+    Raises InvalidClaim, naming the value, for whatever cannot be used.
+    """
+    whole = with_key(checked(name), key)
+    if not isinstance(using, str):
+        raise InvalidClaim(f"using should be an alias of CLAIMS, not {using!r}.")
+    if on_lost not in ("flag", "raise", "cancel", "interrupt"):
+        raise InvalidClaim(f"on_lost should be 'flag', 'raise', 'cancel' or 'interrupt', not {on_lost!r}.")
+    if not isinstance(label, str):
+        raise InvalidClaim(f"label should be text, not {label!r}.")
+
+    def optional(value: Duration | None, what: str) -> int | None:
+        return None if value is None else milliseconds(value, what)
+
+    most = optional(max_hold, "max_hold")
+    made = Claim(
+        names=(whole,),
+        using=using,
+        ttl_ms=optional(ttl, "ttl"),
+        heartbeat_ms=optional(heartbeat, "heartbeat"),
+        renew_deadline_ms=optional(renew_deadline, "renew_deadline"),
+        timeout=None if timeout is None else milliseconds(timeout, "timeout", at_least=0) / 1000,
+        label=cut(label, LABEL_LENGTH),
+        max_hold=None if most is None else most / 1000,
+        min_hold=milliseconds(min_hold, "min_hold", at_least=0) / 1000,
+        on_lost=on_lost,
+        stop_on_shutdown=bool(stop_on_shutdown),
+        release_on_commit=bool(release_on_commit),
+        follow_dead=bool(follow_dead),
+    )
+    if made.ttl_ms is not None:
+        # All that is needed is known: say it now, not at the first acquire.
+        made.timing(AliasSettings(alias=using, backend=""))
+    return made
+
+
+def hold(
+    name: str,
+    *,
+    ttl: Duration | None = None,
+    heartbeat: Duration | None = None,
+    stop: str | None = None,
+    signal: threading.Event | Callable[[], Any] | None = None,
+    using: str = conf.DEFAULT_ALIAS,
+) -> Hold | None:
+    """
+    Take a claim if it is free, and return the hold; None if it is refused, or claims are off.
+
+    `stop` names a stop flag to watch besides the claim's own; `signal`, an event to set or a
+    callable, is tripped when a stop is seen or the hold is lost, from another thread. Release
+    it in a `finally`, or use it as `with hold:`.
+    """
+    recipe = claim(name, ttl=ttl, heartbeat=heartbeat, using=using)
+    if stop is not None:
+        checked(stop)
+    trip: Any = getattr(signal, "set", signal)
+    if trip is not None and not callable(trip):
+        raise InvalidClaim(f"signal should be a threading.Event or a callable, not {signal!r}.")
+    if not conf.enabled():
+        return None
+    outcome = Acquiring(recipe, 0.0, watch=stop, trip=trip).acquire()
+    return outcome if isinstance(outcome, Hold) else None
+
+
+def current_hold() -> Hold | None:
+    """Return the innermost hold that this thread or task has, or None."""
+    found = registry.current()
+    return found if isinstance(found, Hold) else None
+
+
+def liveness(name: str, *, using: str = conf.DEFAULT_ALIAS) -> Literal["running", "interrupted"]:
+    """
+    Say whether somebody runs under a claim: "running" while its lease lives, and when claims are off.
+
+    Raises BackendUnavailable if nobody can tell.
+    """
+    checked(name)
+    if not conf.enabled():
+        return "running"
+    lease = claim_backends[using].lease(name)
+    return "interrupted" if lease is None or lease.state == "resting" else "running"
+
+
+def list_claims(*, using: str = conf.DEFAULT_ALIAS, match: str = "", page: int = 1, per_page: int = 100) -> LeasePage:
+    """
+    Return one page of live leases in order of name; `match` is a glob over names.
+
+    `complete` is False where the store may miss some. Raises BackendUnavailable.
+    """
+    for what, value, most in (("page", page, 10**9), ("per_page", per_page, 1000)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise InvalidClaim(f"{what} should be a whole number from 1 to {most}, not {value!r}.")
+    if not conf.enabled():
+        return LeasePage(leases=[], total=0, page=page, per_page=per_page)
+    return claim_backends[using].leases(match=match, page=page, per_page=per_page)
+
+
+def force_release(name: str, *, fence: int, by: str = "", using: str = conf.DEFAULT_ALIAS) -> bool:
+    """
+    End the lease of the run with that fence, whoever has it. Return False if that run has ended.
+
+    For holders that are beyond asking: one that is alive is told as fast as of a stop, but two
+    may run at once until it looks. Fence 0 is a lease that cannot be read.
+    """
+    checked(name)
+    if isinstance(fence, bool) or not isinstance(fence, int) or fence < 0:
+        raise InvalidClaim(f"fence should be the whole number of the run to end, not {fence!r}.")
+    if not conf.enabled():
+        return False
+    done = claim_backends[using].force_release(name, fence)
+    if done:
+        by = cut(by, LABEL_LENGTH)
+        logger.warning("Claim force-released name=%s alias=%s fence=%s by=%s", name, using, fence, by)
+        poke(using)
+        signals.send(signals.claim_force_released, name=name, alias=using, fence=fence, by=by)
+    return done
+
+
+async def alist_claims(
+    *, using: str = conf.DEFAULT_ALIAS, match: str = "", page: int = 1, per_page: int = 100
+) -> LeasePage:
+    """See list_claims()."""
+    return await offload(lambda: list_claims(using=using, match=match, page=page, per_page=per_page))
+
+
+async def aforce_release(name: str, *, fence: int, by: str = "", using: str = conf.DEFAULT_ALIAS) -> bool:
+    """See force_release()."""
+    return await offload(lambda: force_release(name, fence=fence, by=by, using=using))
+
+
+signals.sender = Claim

@@ -1,0 +1,71 @@
+"""
+Time, one kind per use.
+
+`clock()` measures: it decides whether this process still holds. It counts suspend where
+the platform can (CLOCK_BOOTTIME), and neither freezegun nor time-machine moves it: both
+replace functions of the `time` module by name, and leave `clock_gettime` alone.
+`wall()` is for display only. The store's own clock, and nothing here, decides expiry.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from django_claims.exceptions import InvalidClaim
+
+Duration = int | float | timedelta
+
+
+def _real_clock() -> Callable[[], float]:
+    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
+        clock_id = getattr(time, name, None)
+        if clock_id is not None:
+            return lambda gettime=time.clock_gettime, clock_id=clock_id: gettime(clock_id)  # type: ignore[misc]
+    return time.monotonic
+
+
+clock: Callable[[], float] = _real_clock()
+"""Seconds on a clock that only goes forward, and goes on while the machine sleeps."""
+
+
+def wall() -> datetime:
+    """Return the time of day, aware, for display."""
+    return datetime.now(UTC)
+
+
+def from_microseconds(value: int) -> datetime:
+    """Return the aware time that lies so many microseconds after 1970."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
+
+
+def milliseconds(value: object, what: str, *, at_least: int = 1) -> int:
+    """
+    Return a duration in whole milliseconds.
+
+    Takes seconds (int, float) or a timedelta. Anything else (text, bool, NaN, infinity,
+    under `at_least` milliseconds) raises InvalidClaim that names the value.
+    """
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise InvalidClaim(f"{what} should be a number of seconds or a timedelta, not {value!r}.")
+    if not math.isfinite(seconds) or seconds > 10**10:
+        raise InvalidClaim(f"{what} should be a finite number of seconds, not {value!r}.")
+    if seconds < 0:
+        raise InvalidClaim(f"{what} should not be negative, and is {value!r}.")
+    whole = round(seconds * 1000)
+    if seconds * 1000 < at_least:
+        raise InvalidClaim(f"{what} should be at least {at_least / 1000} s, not {value!r}.")
+    return whole
+
+
+def ago(seconds: float) -> str:
+    """Return a duration in words: '4 s', '12 min', '3.5 h'."""
+    seconds = max(seconds, 0.0)
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,366 @@
+"""The live object between acquire and release."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
+
+from django_claims import registry, signals
+from django_claims.async_holds import AsyncHold
+from django_claims.backends.base import (
+    Grant,
+    Released,
+    ReleaseRequest,
+    Renewal,
+    RenewAnswer,
+    RenewRequest,
+    within,
+)
+from django_claims.clock import Duration, clock, milliseconds
+from django_claims.exceptions import BackendUnavailable, ClaimLost, InvalidClaim
+from django_claims.handler import claim_backends
+from django_claims.holders import Holder
+from django_claims.keeper import Keeper, Orphan
+from django_claims.leases import HELD, Lease, LossReason, ReleaseResult, read_lease
+
+logger = logging.getLogger(__name__)
+
+SLOW_SECONDS = 1.0
+"""An acquire that took longer may have a twin under way: the client's own second try."""
+
+_RESULTS = {
+    Released.RELEASED: ReleaseResult.RELEASED,
+    Released.GONE: ReleaseResult.EXPIRED,
+    Released.NOT_OWNER: ReleaseResult.NOT_OWNER,
+}
+_REASONS = {Renewal.TAKEN: LossReason.TAKEN, Renewal.FORCED: LossReason.FORCED}
+
+
+def result_of(answers: list[Released]) -> ReleaseResult:
+    """Return what became of a hold: released only if each of its names was."""
+    return _RESULTS[next((answer for answer in answers if answer is not Released.RELEASED), Released.RELEASED)]
+
+
+def orphan_of(names: tuple[str, ...], token: str, ttl_ms: int, heartbeat_ms: int, *, dropped: bool = False) -> Orphan:
+    """Return what is to be deleted until no late request can bring it back."""
+    return Orphan(names, token, clock() + ttl_ms / 1000, min(2.0, heartbeat_ms / 4000), dropped)
+
+
+class Hold(AsyncHold):
+    """
+    A claim that this process has, until released or lost. All methods work from any thread.
+
+    `held` is a comparison of the clock with the local deadline, without I/O: true means that,
+    while the store keeps its data, its clock is not set forward and no operator forces it, no
+    other process has been granted the claim. Limit: a process can be stopped right after the
+    comparison, so where two writes would hurt, let the resource compare `fence`.
+    """
+
+    def __init__(
+        self,
+        *,
+        keeper: Keeper | None,
+        names: tuple[str, ...],
+        token: str,
+        holder: Holder,
+        ttl_ms: int,
+        heartbeat_ms: int,
+        renew_deadline_ms: int,
+        max_hold: float | None = None,
+        min_hold: float = 0.0,
+        sent_at: float = 0.0,
+        grant: Grant | None = None,
+        watch: str | None = None,
+        trip: Callable[[], Any] | None = None,
+        on_loss: Callable[[Hold], Any] | None = None,
+        is_slow: bool = False,
+        stop_on_shutdown: bool = False,
+        on_lost: str = "flag",
+    ) -> None:
+        self._keeper = keeper
+        self.stop_on_shutdown = stop_on_shutdown
+        self.on_lost = on_lost
+        self.on_end: Callable[[], Any] | None = None
+        self.names = names
+        self.token = token
+        self.holder = holder
+        self.fence = grant.fence if grant else 0
+        self.ttl_ms = ttl_ms
+        self.heartbeat_ms = heartbeat_ms
+        self.renew_deadline = renew_deadline_ms / 1000
+        self._min_hold = min_hold
+        self._since = self._confirmed_at = sent_at
+        self._cap = float("inf") if max_hold is None else sent_at + max_hold
+        self.deadline = min(sent_at + self.renew_deadline, self._cap) if keeper else float("inf")
+        self._acquired_us = self._renewed_us = grant.acquired_us if grant else 0
+        self._is_slow = is_slow
+        self._loss: LossReason | None = None
+        self._released = False
+        self._on_loss = on_loss
+        self._start_looking(watch, trip)
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    @property
+    def alias(self) -> str:
+        return self._keeper.alias if self._keeper else ""
+
+    @property
+    def label(self) -> str:
+        return self.holder.label
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease as of the last confirmed renewal; ask `claim(name).lease()` for now. None when claims are off."""
+        if self._keeper is None:
+            return None
+        return read_lease(
+            name=self.name,
+            alias=self.alias,
+            fence=self.fence,
+            kind=HELD,
+            holder=self.holder.pack(),
+            progress=self._progress.pack() if self._progress else "",
+            flag=self.stop_flag_now,
+            acquired_us=self._acquired_us,
+            renewed_us=self._renewed_us,
+            expires_us=self._renewed_us + self.ttl_ms * 1000,
+            now_us=self._renewed_us,
+            ttl_ms=self.ttl_ms,
+            heartbeat_ms=self.heartbeat_ms,
+        )
+
+    @property
+    def held(self) -> bool:
+        """Whether this process may go on. A comparison, no I/O."""
+        return not self._released and self._loss is None and (clock() < self.deadline or not self.lost)
+
+    @property
+    def lost(self) -> bool:
+        """Whether this process must assume that it no longer holds. Sticky; False after a clean release."""
+        if self._loss is None and not self._released and clock() >= self.deadline:
+            self.lose(LossReason.MAX_HOLD if self.deadline >= self._cap else LossReason.EXPIRED)
+        return self._loss is not None
+
+    @property
+    def loss_reason(self) -> LossReason | None:
+        return self._loss if self.lost else None
+
+    @property
+    def is_open(self) -> bool:
+        """Neither released nor lost, as far as anybody has noticed."""
+        return not self._released and self._loss is None
+
+    def remaining(self) -> float:
+        """Return the seconds until the local deadline, at least 0; infinite when claims are off. No I/O."""
+        return max(self.deadline - clock(), 0.0) if self.is_open else 0.0
+
+    def __repr__(self) -> str:
+        state = "released" if self._released else f"lost: {self._loss}" if self._loss else "held"
+        return f"<Hold {self.name!r} fence={self.fence} {state}>"
+
+    # Renewal.
+
+    @property
+    def keeps_on(self) -> bool:
+        """Whether there is any use in renewing."""
+        return self._cap > clock()
+
+    def renew_requests(self) -> list[RenewRequest]:
+        """Return what to ask the store, once for each name."""
+        progress = self.progress_to_write()
+        return [
+            RenewRequest(name, self.token, self.fence, self.ttl_ms, progress, self.has_seen_flag) for name in self.names
+        ]
+
+    def renewed(self, sent_at: float, answers: list[RenewAnswer]) -> None:
+        """Take the store's answers to requests that were sent at that time."""
+        for answer in answers:
+            if answer.outcome is not Renewal.RENEWED:
+                late = clock() >= self._confirmed_at + self.ttl_ms / 1000
+                gone = LossReason.EXPIRED if late else LossReason.FORGOTTEN
+                self.lose(_REASONS.get(answer.outcome, gone))
+                return
+        if self.lost:
+            return  # a late yes revives nothing
+        self._confirmed_at = max(self._confirmed_at, sent_at)
+        self.deadline = max(self.deadline, min(sent_at + self.renew_deadline, self._cap))
+        self._renewed_us = answers[0].now_us
+        self.progress_written()
+        self.told_by_renewal([answer.flag for answer in answers])
+
+    def renew(self) -> bool:
+        """
+        Renew now. Return whether it is still held; False if it was lost or released.
+
+        Raises BackendUnavailable if the store did not answer: it is then still held until
+        the local deadline. Never takes a lease again that is gone.
+        """
+        if self._keeper is None:
+            return not self._released
+        if self.lost or self._released:
+            return False
+        sent_at = clock()
+        answers = claim_backends[self.alias].renew(self.renew_requests())
+        self.renewed(sent_at, answers)
+        return self.held
+
+    def verify(self) -> bool:
+        """
+        Ask the store whether it is still ours, as of its answer.
+
+        Raises BackendUnavailable if the store did not answer.
+        """
+        if self._keeper is None:
+            return not self._released
+        if self.lost or self._released:
+            return False
+        backend = claim_backends[self.alias]
+        if all(backend.held(name, self.token) for name in self.names):
+            return self.held
+        self.renew()  # which says why
+        return False
+
+    def ensure(self, seconds: Duration = 0.0) -> None:
+        """
+        See to it that at least so many seconds are left, renewing if need be; else raise ClaimLost.
+
+        Also when the store gives no answer: nobody can then promise so much. InvalidClaim if it
+        is more than the renew deadline, which is the most that there can ever be.
+        """
+        wanted = milliseconds(seconds, "ensure(seconds)", at_least=0) / 1000
+        if self._keeper is not None and wanted > self.renew_deadline:
+            raise InvalidClaim(
+                f"ensure({seconds!r}) asks claim {self.name!r} for more than its renew deadline "
+                f"({self.renew_deadline} s) can give; raise the TTL."
+            )
+        if self.held and self.remaining() > wanted:
+            return
+        try:
+            # As of when it was asked: else the renew deadline itself could never be had.
+            enough = self.renew() and self.deadline - self._confirmed_at >= wanted
+        except BackendUnavailable as error:
+            raise ClaimLost(self.name, self.loss_reason) from error
+        if not enough:
+            raise ClaimLost(self.name, self.loss_reason)
+
+    # Loss.
+
+    def lose(self, reason: LossReason) -> None:
+        """Make it lost, for good, and tell everybody who waits for that. The first reason stands."""
+        with registry.lock:
+            if self._loss is not None or self._released:
+                return
+            self._loss = reason
+        if self._keeper is not None:
+            self._keeper.drop(self)
+        logger.error(
+            "Claim lost name=%s alias=%s fence=%s reason=%s", self.name, self.alias, self.fence, reason,
+            extra=self.log_extra(),
+        )  # fmt: skip
+        self.wake_for_loss()
+        if self._on_loss is not None:
+            self._on_loss(self)
+        held_for = clock() - self._since
+        signals.send(
+            signals.claim_lost,
+            name=self.name,
+            alias=self.alias,
+            lease=self.lease,
+            reason=reason,
+            held_for=held_for,
+        )
+
+    def fork(self) -> None:
+        """In a forked child: it is the parent's. No signal, no store, no lock of the parent's threads."""
+        if self.is_open:
+            self._loss = LossReason.FORKED
+            self.forget_events()
+
+    # The end.
+
+    def release(self) -> ReleaseResult:
+        """
+        End the hold, and its lease if it is still ours. Raises nothing; takes at most STORE_TIMEOUT.
+
+        RELEASED, the only true answer, means that the claim is free now (or rests until
+        min_hold is over). UNKNOWN: the store did not answer; the lease is deleted when it
+        does, or ends with its TTL. Limit: what the guarded code started and left running,
+        such as child processes, goes on.
+        """
+        requests = self.retire()
+        if requests is None:
+            return ReleaseResult.NOT_HELD
+        if self._keeper is None:
+            return ReleaseResult.RELEASED
+        backend = claim_backends[self.alias]
+        started = clock()
+        self._keeper.drop(self, wait=backend.settings.store_timeout / 2)
+        try:
+            with within(max(backend.settings.store_timeout - (clock() - started), 0.1)):
+                result = result_of(backend.release(requests))
+        except Exception as error:
+            result = ReleaseResult.UNKNOWN
+            logger.warning(
+                "Release failed; the lease ends with its TTL at the latest name=%s alias=%s error=%s",
+                self.name, self.alias, error, exc_info=not isinstance(error, BackendUnavailable),
+            )  # fmt: skip
+        except BaseException:  # Ctrl-C in the middle: the exit tries again
+            self._keeper.delete_later(self.as_orphan())
+            raise
+        self.end(result)
+        return result
+
+    def retire(self) -> list[ReleaseRequest] | None:
+        """Hold no more, locally; return what to ask the store, or None if it was over before."""
+        with registry.lock:
+            if self._released or self._loss is LossReason.FORKED:
+                return None
+            lost, self._released = self._loss is not None, True
+        registry.remove(self.token)
+        if self.on_end is not None:
+            self.on_end()
+        rest = 0.0 if lost else self._since + self._min_hold - clock()
+        rest_ms = round(rest * 1000) if rest > 0.001 else 0
+        return [ReleaseRequest(name, self.token, self.fence, rest_ms) for name in self.names]
+
+    def end(self, result: ReleaseResult) -> None:
+        """After the store was asked: see to what it may still do, and tell the others."""
+        assert self._keeper is not None
+        if result is ReleaseResult.UNKNOWN or self._is_slow:
+            self._keeper.delete_later(self.as_orphan())
+        logger.debug("Claim released name=%s alias=%s fence=%s result=%s", self.name, self.alias, self.fence, result)
+        if signals.claim_released.has_listeners(signals.sender):
+            signals.send(
+                signals.claim_released, name=self.name, alias=self.alias, lease=self.lease, result=result,
+                held_for=clock() - self._since,
+            )  # fmt: skip
+
+    def as_orphan(self, *, dropped: bool = False) -> Orphan:
+        return orphan_of(self.names, self.token, self.ttl_ms, self.heartbeat_ms, dropped=dropped)
+
+    def log_extra(self) -> dict[str, Any]:
+        return {
+            "claim": self.name,
+            "claim_alias": self.alias,
+            "claim_holder": str(self.holder),
+            "claim_fence": self.fence,
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: object) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        # Only queues the token: this may run anywhere, also inside somebody's lock.
+        if getattr(self, "_released", True) or self._loss is LossReason.FORKED or self._keeper is None:
+            return
+        self._released = True
+        self._keeper.dropped.append(self.as_orphan(dropped=True))
+        warnings.warn(f"Hold of claim {self.name!r} was dropped without release", ResourceWarning, 2, source=self)

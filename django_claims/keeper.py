@@ -1,0 +1,351 @@
+"""
+Keeps the holds of an alias alive, by one thread: renews what is due, all in one round trip,
+listens for stop flags once a second, and deletes what nobody holds any more.
+
+A second thread, one for all aliases, does no I/O: it says "lost" at each hold's deadline,
+whatever the thread that talks to the store is waiting for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django_claims import registry
+from django_claims.backends.base import Notice, ReleaseRequest, within
+from django_claims.clock import clock
+from django_claims.exceptions import BackendUnavailable, ClaimError
+from django_claims.handler import claim_backends
+from django_claims.heartbeat import Heartbeat, Schedule
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0
+PROGRESS_SECONDS = 5.0
+STALE_SECONDS = 2.0
+"""A last answer on stop flags older than this is not one to rely on."""
+
+
+@dataclass(slots=True)
+class Orphan:
+    """A token that may have a lease which nobody holds. Deleted again and again until a late request is over."""
+
+    names: tuple[str, ...]
+    token: str
+    until: float
+    retry: float
+    dropped: bool = False  # the hold was forgotten: say so
+
+
+class Keeper:
+    """The live holds of one alias."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self.heartbeat = Heartbeat(alias, self._work, self._at_end)
+        # Appended to by finalizers, which may run anywhere: a deque's append takes no lock.
+        self.dropped: deque[Orphan] = deque()
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._lock = threading.RLock()  # reentrant: a signal handler may come in anywhere
+        self._wire = threading.Condition(self._lock)
+        self._on_wire: frozenset[str] = frozenset()
+        self._due: Schedule[str] = Schedule()
+        self._watched: dict[str, set[str]] = {}  # name of a flag: tokens
+        self._flagged: set[str] = set()
+        self._orphans: dict[str, Orphan] = {}
+        self._orphans_due: Schedule[str] = Schedule()
+        self._asked_at = self._answered_at = clock()
+        self._unheard = False
+        self.dropped.clear()
+
+    # What a hold asks for.
+
+    def ready(self, name: str) -> None:
+        """See to it that both threads run, before anything is stored. Raises ClaimError."""
+        try:
+            self.heartbeat.ensure()
+            deadlines.heartbeat.ensure()
+        except RuntimeError as error:
+            raise ClaimError(
+                f"Claim {name!r} was not taken: no thread could be started to keep it alive ({error})."
+            ) from error
+
+    def keep(self, hold: Any, due: float) -> None:
+        """Renew a hold from now on, and bring it the news."""
+        with self._lock:
+            if not len(self._due):
+                self._answered_at = clock()
+            self._due.set(hold.token, due)
+            for name in hold.flag_names:
+                self._watched.setdefault(name, set()).add(hold.token)
+        deadlines.set(hold.token, hold.deadline)
+        self.heartbeat.call_by(min(due, self._asked_at + POLL_SECONDS))
+
+    def renew_by(self, token: str, when: float) -> None:
+        """Renew a hold by that time, if it is not renewed before: it has something to write."""
+        with self._lock:
+            self._due.bring_forward(token, when)
+        self.heartbeat.call_by(when)
+
+    def drop(self, hold: Any, wait: float = 0.0) -> None:
+        """Renew a hold no more; wait some seconds for a renewal that is under way."""
+        with self._lock:
+            self._due.discard(hold.token)
+            self._flagged.discard(hold.token)
+            for name in hold.flag_names:
+                tokens = self._watched.get(name, set())
+                tokens.discard(hold.token)
+                if not tokens:
+                    self._watched.pop(name, None)
+            if wait and hold.token in self._on_wire and threading.current_thread() is not self.heartbeat.thread:
+                self._wire.wait_for(lambda: hold.token not in self._on_wire, wait)
+        deadlines.discard(hold.token)
+
+    def delete_later(self, orphan: Orphan) -> None:
+        """Delete a token, if it has a lease, now and again until a late request is over."""
+        with self._lock:
+            self._orphans[orphan.token] = orphan
+            self._orphans_due.set(orphan.token, 0.0)
+        try:
+            self.heartbeat.call_by(0.0)
+        except RuntimeError:
+            logger.exception("No thread to delete a lease that may be left; it ends with its TTL alias=%s", self.alias)
+
+    def orphans(self) -> list[Orphan]:
+        """Return the tokens that are still to be deleted, for the last try at exit."""
+        with self._lock:
+            return [*self._orphans.values(), *self.dropped]
+
+    def listen_if_stale(self) -> None:
+        """Ask for news in this thread, if the last answer is too old. Briefly, and not more than once in a while."""
+        if self.is_stale():
+            with within(1.0):
+                self._listen()
+
+    def is_stale(self) -> bool:
+        """Say whether the last answer on stop flags is too old, and none is being waited for."""
+        return clock() - max(self._answered_at, self._asked_at) > STALE_SECONDS
+
+    # What the thread does.
+
+    def _work(self) -> float | None:
+        self._adopt_dropped()
+        with self._lock:
+            holds = [hold for token in self._due.pop_due(clock()) if (hold := registry.get(token)) and hold.is_open]
+            self._on_wire = frozenset(hold.token for hold in holds)
+        try:
+            if holds:
+                self._renew(holds)
+        finally:
+            with self._lock:
+                self._on_wire = frozenset()
+                self._wire.notify_all()
+        holds.clear()  # or this thread would keep them from being collected
+        if self.heartbeat.poked or (len(self._due) and clock() - self._asked_at >= POLL_SECONDS):
+            self.heartbeat.poked = False
+            if self._watched:
+                self._listen()
+        self._delete_orphans()
+        with self._lock:
+            times = [self._due.next(), self._orphans_due.next()]
+            if len(self._due):
+                times.append(self._asked_at + POLL_SECONDS)
+        return min((time for time in times if time is not None), default=None)
+
+    def _renew(self, holds: list[Any]) -> None:
+        requests, spans = [], []
+        for hold in holds:
+            mine = hold.renew_requests()
+            spans.append((hold, len(mine)))
+            requests += mine
+        sent_at = clock()  # before connecting: the lease may be as old as that
+        try:
+            with within(min(hold.heartbeat_ms for hold in holds) / 2000):
+                answers = claim_backends[self.alias].renew(requests)
+        except Exception as error:
+            if not isinstance(error, BackendUnavailable):
+                logger.exception("Renewal failed unexpectedly alias=%s", self.alias)
+            now = clock()
+            for hold in holds:
+                retry = min(2.0, hold.heartbeat_ms / 4000) * random.uniform(0.8, 1.0)
+                logger.warning(
+                    "Renewal failed, still held name=%s alias=%s fence=%s remaining=%.1f retry_in=%.1f error=%s",
+                    hold.name, self.alias, hold.fence, hold.remaining(), retry, error,
+                )  # fmt: skip
+                self._set_due(hold, now + retry)
+            return
+        at = 0
+        for hold, count in spans:
+            hold.renewed(sent_at, answers[at : at + count])
+            at += count
+            self._set_due(hold, min(sent_at + hold.heartbeat_ms / 1000, hold.write_by))
+
+    def _set_due(self, hold: Any, when: float) -> None:
+        with self._lock:
+            if hold.is_open and hold.keeps_on:
+                self._due.set(hold.token, when)
+
+    def _listen(self) -> None:
+        """Ask for stop flags and tell the holds that they concern."""
+        self._asked_at = clock()
+        try:
+            notices = claim_backends[self.alias].poll()
+        except Exception as error:
+            if not self._unheard:  # once, not each second
+                self._unheard = True
+                logger.warning("Stop flags cannot be read; the last answer stands alias=%s error=%s", self.alias, error)
+            return
+        if self._unheard:
+            self._unheard = False
+            logger.info("Stop flags can be read again alias=%s", self.alias)
+        self._answered_at = clock()
+        by_name: dict[str, list[Notice]] = {}
+        for notice in notices:
+            by_name.setdefault(notice.name, []).append(notice)
+        with self._lock:
+            tokens = set(self._flagged)
+            for name in by_name:
+                tokens |= self._watched.get(name, set())
+        for token in tokens:
+            hold = registry.get(token)
+            if hold is not None and hold.is_open:
+                told = hold.told([notice for name in hold.flag_names for notice in by_name.get(name, ())])
+                with self._lock:
+                    (self._flagged.add if told else self._flagged.discard)(token)
+
+    def note_flagged(self, token: str) -> None:
+        """Look at a hold with each poll, since it has a flag that may be cleared."""
+        with self._lock:
+            self._flagged.add(token)
+
+    def _adopt_dropped(self) -> None:
+        while self.dropped:
+            orphan = self.dropped.popleft()
+            registry.remove(orphan.token)
+            if orphan.dropped:
+                logger.error(
+                    "A hold was dropped without release, and is released now: keep it in a variable or use 'with' "
+                    "name=%s alias=%s", orphan.names[0], self.alias,
+                )  # fmt: skip
+            with self._lock:
+                self._due.discard(orphan.token)
+                self._flagged.discard(orphan.token)
+                for name in [name for name, tokens in self._watched.items() if orphan.token in tokens]:
+                    self._watched[name].discard(orphan.token)
+                    if not self._watched[name]:
+                        del self._watched[name]
+                self._orphans[orphan.token] = orphan
+                self._orphans_due.set(orphan.token, 0.0)
+
+    def _delete_orphans(self) -> None:
+        with self._lock:
+            due = [self._orphans[token] for token in self._orphans_due.pop_due(clock())]
+        if not due:
+            return
+        try:
+            claim_backends[self.alias].release(
+                [ReleaseRequest(name, orphan.token) for orphan in due for name in orphan.names]
+            )
+            answered = True
+        except Exception as error:
+            answered = False
+            logger.warning("A lease that may be left could not be deleted yet alias=%s error=%s", self.alias, error)
+        now = clock()
+        with self._lock:
+            for orphan in due:
+                if now >= orphan.until or (answered and orphan.dropped):
+                    self._orphans.pop(orphan.token, None)
+                else:
+                    self._orphans_due.set(orphan.token, now + orphan.retry)
+
+    def _at_end(self) -> None:
+        claim_backends[self.alias].close()
+
+
+class _Deadlines:
+    """Says "lost" in time, without any I/O."""
+
+    def __init__(self) -> None:
+        self.heartbeat = Heartbeat("deadlines", self._work)
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        self._lock = threading.RLock()
+        self._due: Schedule[str] = Schedule()
+        self._errands: list[tuple[float, Callable[[], object]]] = []
+
+    def run_at(self, when: float, errand: Callable[[], object]) -> None:
+        """Have something short, without I/O, done in this thread. May be called from a signal handler."""
+        with self._lock:
+            self._errands.append((when, errand))
+        self.heartbeat.call_by(when)
+
+    def set(self, token: str, when: float) -> None:
+        with self._lock:
+            self._due.set(token, when)
+        self.heartbeat.call_by(when)
+
+    def discard(self, token: str) -> None:
+        with self._lock:
+            self._due.discard(token)
+
+    def _work(self) -> float | None:
+        with self._lock:
+            tokens = self._due.pop_due(clock())
+        for token in tokens:
+            hold = registry.get(token)
+            if hold is not None and not hold.lost and hold.is_open:
+                self.set(token, hold.deadline)  # renewed meanwhile
+        with self._lock:
+            now = clock()
+            due = [errand for when, errand in self._errands if when <= now]
+            self._errands = [(when, errand) for when, errand in self._errands if when > now]
+        for errand in due:
+            try:
+                errand()
+            except Exception:
+                logger.exception("An errand failed")
+        with self._lock:
+            times = [when for when, _ in self._errands]
+            if (first := self._due.next()) is not None:
+                times.append(first)
+        return min(times, default=None)
+
+
+deadlines = _Deadlines()
+_keepers: dict[str, Keeper] = {}
+_keepers_lock = threading.Lock()
+
+
+def keeper_of(alias: str) -> Keeper:
+    """Return the keeper of an alias, of which there is one in the process."""
+    keeper = _keepers.get(alias)
+    if keeper is None:
+        with _keepers_lock:
+            keeper = _keepers.setdefault(alias, Keeper(alias))
+    return keeper
+
+
+def all_keepers() -> list[Keeper]:
+    return list(_keepers.values())
+
+
+def _after_fork_in_child() -> None:
+    """The child keeps nothing of what its parent holds."""
+    global _keepers_lock
+    _keepers_lock = threading.Lock()
+    for keeper in _keepers.values():
+        keeper._start_anew()
+    deadlines.start_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,132 @@
+"""
+What a claim is called, and how a key is written after its name.
+
+Two different names never share a claim: nothing is folded, cut or trimmed. What no store
+could keep apart (control characters, blank edges) is refused here, for every store alike.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import fnmatch
+import hashlib
+import re
+import unicodedata
+import uuid
+from typing import Any
+from urllib.parse import quote
+
+from django.db import models
+
+from django_claims.exceptions import InvalidClaim
+
+MAX_LENGTH = 500
+LABEL_LENGTH = 200
+REASON_LENGTH = 500
+
+_HOW_TO_NAME = "Pass text or a number that identifies it, for example key=str(obj.slug)."
+
+
+def checked(name: object) -> str:
+    """Return the name if a claim may be called so, else raise InvalidClaim."""
+    if not isinstance(name, str):
+        raise InvalidClaim(f"A claim's name should be text, not {name!r}.")
+    if not name:
+        raise InvalidClaim("A claim's name should not be empty: ''.")
+    if len(name) > MAX_LENGTH:
+        raise InvalidClaim(
+            f"A claim's name should have at most {MAX_LENGTH} characters; {name[:40]!r}… has {len(name)}. "
+            f"Put what makes it long into key=, which is shortened by a digest."
+        )
+    if name != name.strip():
+        raise InvalidClaim(f"A claim's name should not begin or end with a blank: {name!r}.")
+    if not name.isprintable():
+        for char in name:
+            # Cc: control characters. Cs: half characters that no store can encode.
+            if unicodedata.category(char) in ("Cc", "Cs"):
+                raise InvalidClaim(f"A claim's name should not hold the character {char!r}: {name!r}.")
+    return name
+
+
+def with_key(name: str, key: object) -> str:
+    """Return the name of the claim on one thing: the name, a colon, the key in a stable form."""
+    if key is None:
+        return name
+    parts = key if isinstance(key, tuple) else (key,)
+    if not parts:
+        raise InvalidClaim(f"The key of claim {name!r} is an empty tuple. {_HOW_TO_NAME}")
+    written = ",".join(_written(part, name) for part in parts)
+    whole = f"{name}:{written}"
+    if len(whole) <= MAX_LENGTH:
+        return whole
+    # The digest covers the whole key, so that what was cut still tells two names apart. The sign
+    # before it is one that no written key holds, so that no short key can imitate a long one.
+    ending = "#" + hashlib.sha256(written.encode()).hexdigest()[:32]
+    room = MAX_LENGTH - len(ending)
+    if len(name) + 1 > room:
+        raise InvalidClaim(f"The name {name[:40]!r}… is too long to take a key after it; shorten it.")
+    return whole[:room] + ending
+
+
+def _written(value: Any, name: str) -> str:
+    """Return one part of a key as text that no other value has."""
+    match value:
+        case bool():  # before int: True is not 1
+            return f"bool={value}"
+        case models.Model():
+            if value.pk is None:
+                raise InvalidClaim(
+                    f"The key of claim {name!r} holds a {value._meta.label} that is not saved, so it has "
+                    f"no primary key yet. Save it first."
+                )
+            return f"{value._meta.concrete_model._meta.label_lower}={_written(value.pk, name)}"  # type: ignore[union-attr]
+        case str():
+            return f"'{value}'" if _plain(value) else f"'{quote(value, safe=' ', errors='surrogatepass')}'"
+        case int():
+            return str(int(value))
+        case enum.Enum():  # after str and int: a TextChoices member is the text that it stands for
+            return f"{type(value).__module__}.{type(value).__qualname__}.{value.name}"
+        case float():
+            return f"float={value!r}"
+        case decimal.Decimal():
+            return f"decimal={value.normalize()}"  # 1.0 and 1.00 are the same number
+        case uuid.UUID():
+            return f"uuid={value}"
+        case dt.datetime():  # before date: every datetime is one
+            return f"datetime={value.isoformat()}"
+        case dt.date():
+            return f"date={value.isoformat()}"
+        case dt.time():
+            return f"time={value.isoformat()}"
+        case dt.timedelta():
+            return f"timedelta={value.total_seconds()!r}"
+        case bytes():
+            return f"bytes={value.hex()}"
+        case None:
+            return "none"
+        case tuple() | list():
+            kind = "tuple" if isinstance(value, tuple) else "list"
+            return f"{kind}({','.join(_written(item, name) for item in value)})"
+        case set() | frozenset():
+            return f"set({','.join(sorted(_written(item, name) for item in value))})"
+        case dict():
+            pairs = sorted(f"{_written(k, name)}:{_written(v, name)}" for k, v in value.items())
+            return f"dict({','.join(pairs)})"
+    raise InvalidClaim(f"The key of claim {name!r} holds {value!r}, which has no identity of its own. {_HOW_TO_NAME}")
+
+
+def _plain(text: str) -> bool:
+    """Say whether text can stand between quotes as it is."""
+    return text.isprintable() and not re.search(r"['%#]", text)
+
+
+def matches(name: str, glob: str) -> bool:
+    """Say whether a name fits a glob; an empty glob fits all. Case counts."""
+    return not glob or fnmatch.fnmatchcase(name, glob)
+
+
+def cut(text: str, length: int = LABEL_LENGTH) -> str:
+    """Return text on one line and no longer than the length."""
+    return re.sub(r"\s+", " ", text).strip()[:length]

@@ -1,0 +1,73 @@
+"""
+Leaving a claim inside an open transaction.
+
+    holder                         next holder
+    begin; write; release
+                                   acquire; read    <- the row as it was before
+    commit
+
+With release_on_commit=True the hold stays renewed until the outermost transaction has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.db import connections, transaction
+
+from django_claims.holds import Hold
+
+logger = logging.getLogger(__name__)
+
+_warned: set[str] = set()
+
+
+def open_connections() -> list[Any]:
+    """Return the connections of this thread that are inside atomic(), blocks of TestCase apart."""
+    return [
+        connection
+        for connection in connections.all(initialized_only=True)
+        if connection.in_atomic_block
+        and any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)
+    ]
+
+
+def warn_once(hold: Hold) -> None:
+    """Log that a hold was left inside an open transaction, once for each name."""
+    if hold.name not in _warned and open_connections():
+        _warned.add(hold.name)
+        logger.warning(
+            "Claim left inside an open transaction: the next holder may read rows as they were before it. Claim "
+            "outside, atomic inside; or pass release_on_commit=True name=%s", hold.name,
+        )  # fmt: skip
+
+
+class _Ending:
+    """
+    Kept by a connection until its transaction ends, and called if that is a commit.
+
+    After a rollback Django forgets it, which is how it learns of one.
+    """
+
+    def __init__(self, hold: Hold, left: list[int]) -> None:
+        self._hold: Hold | None = hold
+        self._left = left  # how many transactions, shared between them: the last one releases
+
+    def __call__(self) -> None:
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            self._left[0] -= 1
+            if not self._left[0]:
+                hold.release()
+
+    __del__ = __call__
+
+
+def release_at_the_end(hold: Hold) -> bool:
+    """Release a hold when the open transactions of this thread have ended. Return False if there are none."""
+    pending = open_connections()
+    left = [len(pending)]
+    for connection in pending:
+        transaction.on_commit(_Ending(hold, left), using=connection.alias)
+    return bool(pending)
