@@ -9,6 +9,7 @@ replace functions of the `time` module by name, and leave `clock_gettime` alone.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ def _real_clock() -> Callable[[], float]:
     for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
         clock_id = getattr(time, name, None)
         if clock_id is not None:
-            return lambda gettime=time.clock_gettime, clock_id=clock_id: gettime(clock_id)  # type: ignore[misc]
+            return functools.partial(time.clock_gettime, clock_id)
     return time.monotonic
 
 

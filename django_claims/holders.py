@@ -46,7 +46,7 @@ class ProcessId:
         return _has_ended(self.pid)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Holder:
     """
     Who has a claim, as far as people need it.
@@ -78,8 +78,9 @@ class Holder:
             "task_id": self.task_id,
         }
 
-    def pack(self) -> str:
-        """Return all of it as one short line of JSON, for stores. Later versions may only append."""
+    @functools.cached_property
+    def packed(self) -> str:
+        """All of it as one short line of JSON, for stores. Later versions may only append."""
         started = int(self.started_at.timestamp()) if self.started_at else 0
         processes = [[p.space, p.pid, p.start] for p in self.processes]
         return json.dumps(
@@ -90,7 +91,7 @@ class Holder:
 
     @classmethod
     def unpack(cls, text: str) -> Holder:
-        """Read what pack() wrote. Raises ValueError for anything else."""
+        """Read what `packed` says. Raises ValueError for anything else."""
         try:
             host, pid, started, label, node, task_id, processes, *_ = json.loads(text)
             return cls(

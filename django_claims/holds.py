@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Self
 
 from django_claims import registry, signals
@@ -123,7 +124,7 @@ class Hold(AsyncHold):
             alias=self.alias,
             fence=self.fence,
             kind=HELD,
-            holder=self.holder.pack(),
+            holder=self.holder.packed,
             progress=self._progress.pack() if self._progress else "",
             flag=self.stop_flag_now,
             acquired_us=self._acquired_us,
@@ -298,10 +299,9 @@ class Hold(AsyncHold):
         if self._keeper is None:
             return ReleaseResult.RELEASED
         backend = claim_backends[self.alias]
-        started = clock()
-        self._keeper.drop(self, wait=backend.settings.store_timeout / 2)
+        waited = self._keeper.drop(self, wait=backend.settings.store_timeout / 2)
         try:
-            with within(max(backend.settings.store_timeout - (clock() - started), 0.1)):
+            with within(backend.settings.store_timeout - waited) if waited else nullcontext():
                 result = result_of(backend.release(requests))
         except Exception as error:
             result = ReleaseResult.UNKNOWN
@@ -334,7 +334,7 @@ class Hold(AsyncHold):
         if result is ReleaseResult.UNKNOWN or self._is_slow:
             self._keeper.delete_later(self.as_orphan())
         logger.debug("Claim released name=%s alias=%s fence=%s result=%s", self.name, self.alias, self.fence, result)
-        if signals.claim_released.has_listeners(signals.sender):
+        if signals.claim_released.receivers:
             signals.send(
                 signals.claim_released, name=self.name, alias=self.alias, lease=self.lease, result=result,
                 held_for=clock() - self._since,

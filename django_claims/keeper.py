@@ -82,7 +82,8 @@ class Keeper:
         """Renew a hold from now on, and bring it the news."""
         with self._lock:
             if not len(self._due):
-                self._answered_at = clock()
+                # The grant has just looked; and a loop of short holds need not wake the thread each time.
+                self._asked_at = self._answered_at = clock()
             self._due.set(hold.token, due)
             for name in hold.flag_names:
                 self._watched.setdefault(name, set()).add(hold.token)
@@ -95,8 +96,9 @@ class Keeper:
             self._due.bring_forward(token, when)
         self.heartbeat.call_by(when)
 
-    def drop(self, hold: Any, wait: float = 0.0) -> None:
-        """Renew a hold no more; wait some seconds for a renewal that is under way."""
+    def drop(self, hold: Any, wait: float = 0.0) -> float:
+        """Renew a hold no more; wait some seconds for a renewal that is under way. Return how long it took."""
+        waited = 0.0
         with self._lock:
             self._due.discard(hold.token)
             self._flagged.discard(hold.token)
@@ -106,8 +108,11 @@ class Keeper:
                 if not tokens:
                     self._watched.pop(name, None)
             if wait and hold.token in self._on_wire and threading.current_thread() is not self.heartbeat.thread:
+                started = clock()
                 self._wire.wait_for(lambda: hold.token not in self._on_wire, wait)
+                waited = clock() - started
         deadlines.discard(hold.token)
+        return waited
 
     def delete_later(self, orphan: Orphan) -> None:
         """Delete a token, if it has a lease, now and again until a late request is over."""

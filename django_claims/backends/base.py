@@ -19,8 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from django_claims.clock import clock
 from django_claims.conf import AliasSettings, Problem, option_problem
@@ -32,8 +31,7 @@ FORMAT = 1
 """Stands at the head of every record. A record with a larger number is unreadable, and left alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class AcquireRequest:
+class AcquireRequest(NamedTuple):
     """One name that is wanted. `over_fence`: take over from that run, whose holder is known to be dead."""
 
     name: str
@@ -44,16 +42,14 @@ class AcquireRequest:
     over_fence: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """The store said yes. Times are the store's, in microseconds after 1970."""
 
     fence: int
     acquired_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """The store said no: `lease` has it, or `flag` keeps it stopped."""
 
     name: str
@@ -61,8 +57,7 @@ class Refusal:
     flag: StopFlag | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RenewRequest:
+class RenewRequest(NamedTuple):
     """One lease to be pushed back. `progress` is packed, or None if it has not changed."""
 
     name: str
@@ -82,15 +77,13 @@ class Renewal(enum.Enum):
     FORCED = enum.auto()  # an operator ended it
 
 
-@dataclass(frozen=True, slots=True)
-class RenewAnswer:
+class RenewAnswer(NamedTuple):
     outcome: Renewal
     flag: StopFlag | None = None
     now_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseRequest:
+class ReleaseRequest(NamedTuple):
     """One lease to be ended. `rest_ms` > 0: leave it resting for so long instead."""
 
     name: str
@@ -107,8 +100,7 @@ class Released(enum.Enum):
     NOT_OWNER = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(NamedTuple):
     """News for the holders of a name: a stop flag, or that the run with the fence was force-released."""
 
     name: str

@@ -136,7 +136,7 @@ class MemoryBackend(BaseClaimBackend):
             alias=self.alias,
             fence=row.fence,
             kind=row.kind,
-            holder=row.holder.pack(),
+            holder=row.holder.packed,
             progress=row.progress,
             flag=self._flag(store, name, now),
             acquired_us=row.acquired_us,

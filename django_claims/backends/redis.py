@@ -178,7 +178,7 @@ class RedisBackend(BaseClaimBackend):
     def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
         first = requests[0]
         keys = [self._fence_key, self._index_key, self._flags_key]
-        args: list[str | int] = [first.token, first.ttl_ms, first.heartbeat_ms, first.holder.pack()]
+        args: list[str | int] = [first.token, first.ttl_ms, first.heartbeat_ms, first.holder.packed]
         for request in requests:
             keys.append(self._lease_key(request.name))
             args += (request.name, "" if request.over_fence is None else request.over_fence)

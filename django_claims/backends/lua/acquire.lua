@@ -55,9 +55,10 @@ if own == wanted then
 end
 
 -- By the clock, so that it grows also after the counter was lost. Not tostring(): 14 digits are too few.
-local fence = string.format('%.0f', math.max((tonumber(redis.call('GET', KEYS[1]) or 0) or 0) + 1, now))
-redis.call('SET', KEYS[1], fence)
 local since = string.format('%.0f', now)
+local last = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
+local fence = last < now and since or string.format('%.0f', last + 1)
+redis.call('SET', KEYS[1], fence)
 local record = mine .. fence .. ' ' .. since .. ' ' .. ttl .. ' ' .. ARGV[3] .. ' h\n' .. ARGV[4] .. '\n'
 local now_ms = math.floor(now / 1000)
 for i = 1, wanted do
@@ -68,9 +69,11 @@ for i = 1, wanted do
     redis.call('HDEL', KEYS[3], name) -- of a run that is over, or kept up to now
   end
 end
--- The index forgets the dead faster than new ones come, and ends with the last of them.
-for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms - 1, 'LIMIT', 0, 10)) do
-  redis.call('ZREM', KEYS[2], name)
+-- The index forgets the dead faster than new ones come (now and then many), and ends with the last of them.
+if now % 16 == 0 then
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms - 1, 'LIMIT', 0, 160)) do
+    redis.call('ZREM', KEYS[2], name)
+  end
 end
 if redis.call('PTTL', KEYS[2]) < ttl + 1000 then
   redis.call('PEXPIRE', KEYS[2], ttl + 1000)
