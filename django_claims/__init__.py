@@ -11,6 +11,7 @@ from django_claims.claims import (
     list_claims,
     liveness,
 )
+from django_claims.decorators import single_instance
 from django_claims.exceptions import (
     AlreadyRunning,
     BackendUnavailable,
@@ -47,6 +48,7 @@ __all__ = [
     "Claim",
     "Hold",
     "hold",
+    "single_instance",
     "request_stop",
     "clear_stop",
     "stop_flag",

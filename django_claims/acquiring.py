@@ -64,6 +64,19 @@ def new_token() -> str:
     return binascii.b2a_base64(os.urandom(16), newline=False).decode().rstrip("=")
 
 
+def off_hold(claim: Claim) -> Hold:
+    """Return a hold that is always held and asks no store: claims are off, or the command was told not to care."""
+    return Hold(
+        keeper=None,
+        names=claim.names,
+        token=new_token(),
+        holder=this_holder(claim.label),
+        ttl_ms=0,
+        heartbeat_ms=0,
+        renew_deadline_ms=0,
+    )
+
+
 class Acquiring:
     """One acquisition of one recipe."""
 
@@ -75,26 +88,27 @@ class Acquiring:
         watch: str | None = None,
         trip: Callable[[], Any] | None = None,
         task: asyncio.Task[Any] | None = None,
+        on_loss: Callable[[Hold], Any] | None = None,
     ) -> None:
         self.claim = claim
         self.alias = claim.using
         self.timeout = timeout
         self._watch, self._trip = watch, trip
-        self._on_loss: Callable[[Hold], Any] | None = None
+        self._on_loss: list[Callable[[Hold], Any]] = [on_loss] if on_loss else []
         if claim.on_lost == "cancel":
             if task is None:
                 raise InvalidClaim(
                     f"Claim {claim.name!r} has on_lost='cancel', which is for 'async with' and aacquire()."
                 )
             loop = asyncio.get_running_loop()
-            self._on_loss = lambda hold: loop.call_soon_threadsafe(task.cancel, f"claim {hold.name!r} was lost")
+            self._on_loss.append(lambda hold: loop.call_soon_threadsafe(task.cancel, f"claim {hold.name!r} was lost"))
         elif claim.on_lost == "interrupt":
             if task is not None or threading.current_thread() is not threading.main_thread():
                 raise InvalidClaim(
                     f"Claim {claim.name!r} has on_lost='interrupt', which is for holds that the main thread takes; "
                     f"use 'flag', 'raise' or, for coroutines, 'cancel'."
                 )
-            self._on_loss = interrupts.raise_in_main_thread
+            self._on_loss.append(interrupts.raise_in_main_thread)
         self.started = clock()
         self.enabled = conf.enabled()
         if self.enabled:
@@ -127,7 +141,7 @@ class Acquiring:
         Raises ClaimError, with nothing stored, if no thread can be started to keep the lease.
         """
         if not self.enabled:
-            return self._off()
+            return off_hold(self.claim)
         self.keeper.ready(self.claim.name)
         sent_at = clock()
         try:
@@ -193,6 +207,7 @@ class Acquiring:
             is_slow=took > SLOW_SECONDS,
             stop_on_shutdown=claim.stop_on_shutdown,
             on_lost=claim.on_lost,
+            release_on_commit=claim.release_on_commit,
         )
         if claim.on_lost == "interrupt":
             interrupts.install()
@@ -204,17 +219,6 @@ class Acquiring:
             hold.retire()
             raise
         return hold
-
-    def _off(self) -> Hold:
-        return Hold(
-            keeper=None,
-            names=self.claim.names,
-            token=new_token(),
-            holder=this_holder(self.claim.label),
-            ttl_ms=0,
-            heartbeat_ms=0,
-            renew_deadline_ms=0,
-        )
 
     def done(self, outcome: Hold | Refused) -> Hold | Refused:
         """Tell the others how it ended, in the context of the one who asked."""

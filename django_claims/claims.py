@@ -15,14 +15,13 @@ from django_claims import conf, registry, signals
 from django_claims.acquiring import Acquiring, Refused
 from django_claims.clock import Duration, milliseconds
 from django_claims.conf import AliasSettings, timing_problem
-from django_claims.exceptions import ClaimLost, InvalidClaim
+from django_claims.exceptions import InvalidClaim
 from django_claims.handler import claim_backends
 from django_claims.heartbeat import poke
 from django_claims.holds import Hold
 from django_claims.leases import Lease, LeasePage
 from django_claims.names import LABEL_LENGTH, checked, cut, with_key
 from django_claims.offload import offload
-from django_claims.transactions import release_at_the_end, warn_once
 
 logger = logging.getLogger(__name__)
 
@@ -146,21 +145,13 @@ class Claim:
         return self._open(Acquiring(self, self.timeout).acquire())
 
     def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: object) -> None:
-        hold = self._close()
-        was_lost = hold.lost
-        if not (self.release_on_commit and release_at_the_end(hold)):
-            warn_once(hold)
-            self._left(hold, bool(hold.release()), exc)
-        self._raise_if_lost(hold, was_lost, exc)
+        self._close().__exit__(exc_type, exc, tb)
 
     async def __aenter__(self) -> Hold:
         return self._open(await Acquiring(self, self.timeout, task=asyncio.current_task()).aacquire())
 
     async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: object) -> None:
-        hold = self._close()
-        was_lost = hold.lost
-        self._left(hold, bool(await hold.arelease()), exc)
-        self._raise_if_lost(hold, was_lost, exc)
+        await self._close().__aexit__(exc_type, exc, tb)
 
     def _open(self, outcome: Hold | Refused) -> Hold:
         if isinstance(outcome, Refused):
@@ -178,22 +169,6 @@ class Claim:
             f"Claim {self.name!r} is left in another context than it was entered in. Take the hold by acquire() "
             f"and release it by hand, or enter and leave in one task."
         )
-
-    def _left(self, hold: Hold, released: bool, exc: BaseException | None) -> None:
-        """Attach to the body's own exception that its claim was not released cleanly, if so."""
-        if exc is not None and not released and not hold.lost:
-            exc.add_note(f"Claim {self.name!r} could not be released; it ends with its TTL at the latest.")
-
-    def _raise_if_lost(self, hold: Hold, was_lost: bool, exc: BaseException | None) -> None:
-        if not was_lost or hold.loss_reason == "forked":
-            return
-        logger.error(
-            "Work ended after its claim was lost; another holder may have been at work beside it "
-            "name=%s alias=%s fence=%s reason=%s", self.name, self.using, hold.fence, hold.loss_reason,
-            extra=hold.log_extra(),
-        )  # fmt: skip
-        if self.on_lost == "raise" and exc is None:
-            raise ClaimLost(self.name, hold.loss_reason)
 
 
 def claim(

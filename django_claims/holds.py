@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from django_claims.handler import claim_backends
 from django_claims.holders import Holder
 from django_claims.keeper import Keeper, Orphan
 from django_claims.leases import HELD, Lease, LossReason, ReleaseResult, read_lease
+from django_claims.transactions import release_at_the_end, warn_once
 
 logger = logging.getLogger(__name__)
 
@@ -75,14 +76,16 @@ class Hold(AsyncHold):
         grant: Grant | None = None,
         watch: str | None = None,
         trip: Callable[[], Any] | None = None,
-        on_loss: Callable[[Hold], Any] | None = None,
+        on_loss: Sequence[Callable[[Hold], Any]] = (),
         is_slow: bool = False,
         stop_on_shutdown: bool = False,
         on_lost: str = "flag",
+        release_on_commit: bool = False,
     ) -> None:
         self._keeper = keeper
         self.stop_on_shutdown = stop_on_shutdown
         self.on_lost = on_lost
+        self.release_on_commit = release_on_commit
         self.on_end: Callable[[], Any] | None = None
         self.names = names
         self.token = token
@@ -264,8 +267,8 @@ class Hold(AsyncHold):
             extra=self.log_extra(),
         )  # fmt: skip
         self.wake_for_loss()
-        if self._on_loss is not None:
-            self._on_loss(self)
+        for tell in self._on_loss:
+            tell(self)
         held_for = clock() - self._since
         signals.send(
             signals.claim_lost,
@@ -355,7 +358,24 @@ class Hold(AsyncHold):
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: object) -> None:
-        self.release()
+        was_lost = self.lost
+        if self.release_on_commit and self.is_open and release_at_the_end(self):
+            return
+        warn_once(self.name)
+        self.left(was_lost, self.release(), exc)
+
+    def left(self, was_lost: bool, result: ReleaseResult, exc: BaseException | None) -> None:
+        """The guarded code has ended, by an exception or not: say what was wrong, and hide none of it."""
+        if was_lost and self._loss is not LossReason.FORKED:
+            logger.error(
+                "Work ended after its claim was lost; another holder may have been at work beside it "
+                "name=%s alias=%s fence=%s reason=%s", self.name, self.alias, self.fence, self._loss,
+                extra=self.log_extra(),
+            )  # fmt: skip
+            if self.on_lost == "raise" and exc is None:
+                raise ClaimLost(self.name, self._loss)
+        elif exc is not None and result is ReleaseResult.UNKNOWN:
+            exc.add_note(f"Claim {self.name!r} could not be released; it ends with its TTL at the latest.")
 
     def __del__(self) -> None:
         # Only queues the token: this may run anywhere, also inside somebody's lock.

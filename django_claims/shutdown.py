@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import atexit
 import logging
-from typing import Any
+import signal
+import threading
+from types import FrameType
+from typing import Any, Self
 
-from django_claims import registry, signals
+from django_claims import conf, registry, signals
 from django_claims.backends.base import Released, ReleaseRequest, within
 from django_claims.clock import clock
 from django_claims.handler import claim_backends
 from django_claims.holds import result_of
-from django_claims.keeper import all_keepers
+from django_claims.keeper import all_keepers, deadlines
 from django_claims.leases import ReleaseResult
 
 logger = logging.getLogger(__name__)
@@ -93,6 +96,54 @@ def release_all(reason: str) -> int:
     if count:
         logger.info("Released all holds count=%s reason=%s", count, reason)
     return count
+
+
+class CommandSignals:
+    """
+    What SIGTERM and SIGHUP do to a command that runs under a claim. A context manager.
+
+    Python's own answer to both ends the process without running any `finally`. Here the
+    process drains; a body that never looked at its hold is ended at once by SystemExit, one that
+    looks gets CLAIMS_GRACE seconds, and a second signal ends it at once. What was set before is
+    called as well, and is put back at the end. Does nothing outside the main thread.
+    """
+
+    def __init__(self) -> None:
+        self.hold: Any = None
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for name in ("SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)  # Windows has no SIGHUP
+                if number is not None:
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for number, before in self._before.items():
+            # None: it was set by something other than Python, and cannot be put back
+            signal.signal(number, before if before is not None else signal.SIG_DFL)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        is_first, self.received = self.received is None, self.received or number
+        start_draining(signal.Signals(number).name)
+        before = self._before.get(number)
+        if is_first and callable(before):
+            before(number, frame)
+        looks = self.hold is not None and self.hold.has_looked
+        if not is_first or not looks:
+            raise SystemExit(128 + number)
+        main = threading.main_thread().ident
+        if main is not None:
+            # The same signal again, as a second one ends it at once.
+            deadlines.run_at(clock() + conf.grace(), lambda: self._end_grace(main, number))
+
+    def _end_grace(self, main: int, number: int) -> None:
+        if self.hold is not None and self.hold.is_open:
+            logger.warning("The grace after a signal is over name=%s", self.hold.name)
+            signal.pthread_kill(main, number)
 
 
 def _at_exit() -> None:

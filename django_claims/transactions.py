@@ -12,15 +12,17 @@ With release_on_commit=True the hold stays renewed until the outermost transacti
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Protocol
 
 from django.db import connections, transaction
-
-from django_claims.holds import Hold
 
 logger = logging.getLogger(__name__)
 
 _warned: set[str] = set()
+
+
+class _Releasable(Protocol):
+    def release(self) -> object: ...
 
 
 def open_connections() -> list[Any]:
@@ -33,13 +35,13 @@ def open_connections() -> list[Any]:
     ]
 
 
-def warn_once(hold: Hold) -> None:
-    """Log that a hold was left inside an open transaction, once for each name."""
-    if hold.name not in _warned and open_connections():
-        _warned.add(hold.name)
+def warn_once(name: str) -> None:
+    """Log that a claim was left inside an open transaction, once for each name."""
+    if open_connections() and name not in _warned:
+        _warned.add(name)
         logger.warning(
             "Claim left inside an open transaction: the next holder may read rows as they were before it. Claim "
-            "outside, atomic inside; or pass release_on_commit=True name=%s", hold.name,
+            "outside, atomic inside; or pass release_on_commit=True name=%s", name,
         )  # fmt: skip
 
 
@@ -50,8 +52,8 @@ class _Ending:
     After a rollback Django forgets it, which is how it learns of one.
     """
 
-    def __init__(self, hold: Hold, left: list[int]) -> None:
-        self._hold: Hold | None = hold
+    def __init__(self, hold: _Releasable, left: list[int]) -> None:
+        self._hold: _Releasable | None = hold
         self._left = left  # how many transactions, shared between them: the last one releases
 
     def __call__(self) -> None:
@@ -64,7 +66,7 @@ class _Ending:
     __del__ = __call__
 
 
-def release_at_the_end(hold: Hold) -> bool:
+def release_at_the_end(hold: _Releasable) -> bool:
     """Release a hold when the open transactions of this thread have ended. Return False if there are none."""
     pending = open_connections()
     left = [len(pending)]

@@ -1,0 +1,165 @@
+"""`@single_instance`: a command, function or coroutine function that runs once at a time."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
+from typing import Any, TypeVar, overload
+
+from django.core.management.base import BaseCommand
+
+from django_claims import conf
+from django_claims.claims import Claim
+from django_claims.clock import Duration, milliseconds
+from django_claims.commands import Guard, guard_command, values_of
+from django_claims.exceptions import ClaimRefused, InvalidClaim
+from django_claims.names import checked
+
+Target = TypeVar("Target", bound=Callable[..., Any])
+
+
+@overload
+def single_instance(target: Target, /) -> Target: ...
+@overload
+def single_instance(
+    *,
+    name: str | None = None,
+    key: Any = None,
+    using: str = conf.DEFAULT_ALIAS,
+    ttl: Duration | None = None,
+    timeout: Duration | None = 0.0,
+    on_refused: str = "fail",
+    on_lost: str | None = None,
+    min_hold: Duration = 0.0,
+    max_hold: Duration | None = None,
+    exit_code: int | None = None,
+    stop_on_shutdown: bool | None = None,
+) -> Callable[[Target], Target]: ...
+def single_instance(target: Any = None, /, **arguments: Any) -> Any:
+    """
+    Let one run at a time do this, across all processes and machines.
+
+    On a BaseCommand class: `handle` runs under the claim `command:<app label>.<command>`, and
+    `self.hold` is the hold. On a function or coroutine function: each call runs under
+    `function:<module>.<qualified name>`, and a refused one raises ClaimHeld.
+
+    - `key`: an option or argument name, several, or a callable: one run at a time for each value
+    - `timeout`: seconds to wait for the other run to end
+    - `on_refused`: "fail" (a command exits 75, a function raises), or "skip": return None, silently
+    - `on_lost`: see `claim()`; on the command line "interrupt" if left out
+    - `exit_code`: of a refused command, instead of CLAIMS_EXIT_CODE
+
+    Limit: the work is guarded, not what it leaves running.
+    """
+    guard = Guard(**arguments)
+    _judge(guard)
+    if target is None:
+        return functools.partial(_decorate, guard=guard)
+    return _decorate(target, guard=guard)
+
+
+def _judge(guard: Guard) -> None:
+    """Refuse what cannot be used when it is written, not when it first runs."""
+    if guard.name is not None:
+        checked(guard.name)
+    if guard.on_refused not in ("fail", "skip"):
+        raise InvalidClaim(f"on_refused should be 'fail' or 'skip', not {guard.on_refused!r}.")
+    code = guard.exit_code
+    if code is not None and (isinstance(code, bool) or not isinstance(code, int) or not 0 <= code <= 255):
+        raise InvalidClaim(f"exit_code should be a whole number from 0 to 255, not {code!r}.")
+    if guard.timeout is not None:
+        milliseconds(guard.timeout, "timeout", at_least=0)
+    guard.claim("judged", None, default_on_lost="flag", stop_on_shutdown=False)
+
+
+def _decorate(target: Any, *, guard: Guard) -> Any:
+    if hasattr(target, "apply_async"):
+        raise TypeError(
+            f"{target!r} is a Celery task: import single_instance from django_claims.contrib.celery, and write it "
+            f"below @shared_task."
+        )
+    if isinstance(target, type):
+        if not issubclass(target, BaseCommand):
+            raise TypeError(
+                f"single_instance is for BaseCommand classes and functions, not for class {target.__name__}."
+            )
+        if inspect.iscoroutinefunction(target.handle):
+            raise TypeError(f"{target.__name__}.handle is a coroutine function, which Django does not run.")
+        return guard_command(target, guard)
+    if isinstance(target, staticmethod | classmethod):
+        raise TypeError("Write single_instance below @staticmethod or @classmethod, not above.")
+    if not inspect.isroutine(target):
+        raise TypeError(f"single_instance is for BaseCommand classes and functions, not for {target!r}.")
+    if target.__name__ == "handle" and next(iter(inspect.signature(target).parameters), "") == "self":
+        raise TypeError("Decorate the command's class, not its handle(): write @single_instance above 'class Command'.")
+    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        raise TypeError(
+            f"{target.__qualname__} is a generator: it would be guarded only until it is made. Decorate the function "
+            f"that runs through it, or write 'with claim(…)' inside it."
+        )
+    name = guard.name or _function_name(target)
+    if inspect.iscoroutinefunction(target):
+        return _guarded_coroutine_function(target, name, guard)
+    return _guarded_function(target, name, guard)
+
+
+def _function_name(function: Callable[..., Any]) -> str:
+    if function.__module__ == "__main__":
+        raise InvalidClaim(
+            f"{function.__qualname__} of __main__ would be named after however the program was started; "
+            f"give single_instance(name=…)."
+        )
+    return f"function:{function.__module__}.{function.__qualname__}"
+
+
+def _recipes(function: Callable[..., Any], name: str, guard: Guard) -> Callable[..., Claim]:
+    """Return what makes the recipe of one call: the same call spelled differently gives the same name."""
+    signature = inspect.signature(function)
+
+    def recipe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Claim:
+        key = guard.key
+        if callable(key):
+            key = key(*args, **kwargs)
+        elif key is not None:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            key = values_of(key, bound.arguments, "argument")
+        return guard.claim(name, key, default_on_lost="flag", stop_on_shutdown=False)
+
+    return recipe
+
+
+def _guarded_function(function: Callable[..., Any], name: str, guard: Guard) -> Callable[..., Any]:
+    recipe = _recipes(function, name, guard)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(recipe(args, kwargs))
+            except ClaimRefused:
+                if guard.on_refused == "skip":
+                    return None
+                raise
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+def _guarded_coroutine_function(function: Callable[..., Any], name: str, guard: Guard) -> Callable[..., Any]:
+    recipe = _recipes(function, name, guard)
+
+    @functools.wraps(function)
+    async def wrapped(*args: Any, **kwargs: Any) -> Any:
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(recipe(args, kwargs))
+            except ClaimRefused:
+                if guard.on_refused == "skip":
+                    return None
+                raise
+            return await function(*args, **kwargs)
+
+    return wrapped
