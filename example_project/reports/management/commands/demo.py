@@ -1,0 +1,83 @@
+"""manage.py demo: see claims at work, between real processes, in half a minute."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
+
+from django_claims import ClaimError
+from reports.management.commands._demo_processes import MANAGE, DemoFailure, Runs, inner_environment
+from reports.management.commands._demo_redis import redis_server
+from reports.management.commands._demo_steps import Steps
+
+SECONDS = 300  # for all; it takes about 20 where nothing is wrong
+
+
+class Command(BaseCommand):
+    help = "Shows what claims do, with real processes on fresh data. Exit code 0 only if every step came out right."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--redis", action="store_true", help="On Redis instead of SQLite: that of REDIS_URL, else one of its own."
+        )
+        parser.add_argument(
+            "--in-place", action="store_true", help="On the data and settings at hand. (The demo starts itself so.)"
+        )
+
+    def handle(self, *, redis: bool, in_place: bool, **options: Any) -> None:
+        # A plain SIGTERM would leave the processes behind that were started here.
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        if in_place:
+            self.take_steps()
+        else:
+            sys.exit(self.start_afresh(redis=redis))
+
+    def start_afresh(self, *, redis: bool) -> int:
+        """Run the steps in a process of their own, on an empty directory and a store without our keys."""
+        key_prefix = f"example-demo-{secrets.token_hex(4)}"
+        with ExitStack() as stack:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="claims-demo-"))
+            url = None
+            if redis:
+                url = stack.enter_context(redis_server(os.environ.get("REDIS_URL", ""), key_prefix, Path(directory)))
+            environment = inner_environment(
+                EXAMPLE_VAR=directory, REDIS_URL=url, EXAMPLE_KEY_PREFIX=key_prefix, PYTHONUNBUFFERED="1"
+            )
+            steps = subprocess.Popen([sys.executable, str(MANAGE), "demo", "--in-place"], env=environment)
+            try:
+                return steps.wait(SECONDS)
+            except subprocess.TimeoutExpired:
+                raise CommandError(f"The demo was not done after {SECONDS} s.") from None
+            finally:
+                end(steps)
+
+    def take_steps(self) -> None:
+        """Run the steps here."""
+        with Runs() as runs:
+            steps = Steps(runs, self.stdout.write)
+            try:
+                steps.run()
+            except (DemoFailure, ClaimError, DatabaseError) as error:
+                raise CommandError(f"Step '{steps.title}' failed. {error}") from error
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """See to it that it has ended, and give it time to end what it has started."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
