@@ -24,12 +24,11 @@ class ClaimBackendHandler:
         self._backends = Local()
 
     def __getitem__(self, alias: str) -> BaseClaimBackend:
-        try:
-            return getattr(self._backends, alias)  # type: ignore[no-any-return]
-        except AttributeError:
+        backend: BaseClaimBackend | None = getattr(self._backends, alias, None)
+        if backend is None or not backend.is_current():
             backend = self.create(conf.alias_settings(alias))
             setattr(self._backends, alias, backend)
-            return backend
+        return backend
 
     def __iter__(self) -> Any:
         return iter(conf.aliases())
@@ -50,7 +49,7 @@ class ClaimBackendHandler:
             ) from error
         if not (isinstance(cls, type) and issubclass(cls, BaseClaimBackend)):
             raise InvalidClaimsSetting(f"{where} is not a claim backend: {settings.backend!r}.")
-        return cls(settings)
+        return cls.build(settings)
 
     def reset(self) -> None:
         """Forget all backends, so that the next use reads the settings anew."""

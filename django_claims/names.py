@@ -122,6 +122,11 @@ def _plain(text: str) -> bool:
     return text.isprintable() and not re.search(r"['%#]", text)
 
 
+def digest(name: str) -> str:
+    """Return 64 characters that stand for a name, where a store could not tell all names apart."""
+    return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+
+
 def matches(name: str, glob: str) -> bool:
     """Say whether a name fits a glob; an empty glob fits all. Case counts."""
     return not glob or fnmatch.fnmatchcase(name, glob)

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "django_claims"
 
 # Bottom to top. A name stands for the module and for all below it.
 LAYERS = [
-    ["exceptions", "clock", "conf", "names", "holders", "signals", "heartbeat", "offload"],
+    ["exceptions", "clock", "conf", "names", "holders", "signals", "heartbeat", "offload", "database"],
     ["leases"],
     ["backends.base"],
     ["backends"],
@@ -22,8 +22,7 @@ LAYERS = [
     ["looking", "async_holds", "transactions", "holds"],
     ["interrupts", "acquiring", "claims", "resources", "fencing", "shutdown"],
     ["decorators", "commands"],
-    ["apps", "checks", "models", "admin", "cli", "management", "contrib", "test", "pytest_plugin", "database"],
-    ["migrations"],
+    ["apps", "checks", "models", "admin", "cli", "management", "contrib", "test", "pytest_plugin", "migrations"],
     [""],  # django_claims itself, the table of contents
 ]
 

@@ -128,6 +128,15 @@ class BaseClaimBackend:
         if problem:
             raise InvalidClaimsSetting(problem)
 
+    @classmethod
+    def build(cls, settings: AliasSettings) -> BaseClaimBackend:
+        """Return the backend for these settings. Raises InvalidClaimsSetting."""
+        return cls(settings)
+
+    def is_current(self) -> bool:
+        """Say whether this object still speaks to what the settings name. Asked at each use, so cheap."""
+        return True
+
     def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
         """
         Grant all of the names or none, in one step that only one caller can win.

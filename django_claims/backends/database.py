@@ -1,0 +1,380 @@
+"""
+Leases in a table: PostgreSQL, MariaDB/MySQL and SQLite.
+
+Look, then take by one conditional statement: a waiter that is refused has written nothing, and
+of two that saw the same free row one finds it changed.
+
+    A  look: free, fence 7          B  look: free, fence 7
+    A  update … where fence = 7     B  update … where fence = 7
+    A  one row: granted, fence 8    B  no row: look again
+
+The fence is the last one plus one, or the database's clock if that is more: it grows also
+after old rows were cleaned up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from django.apps import apps
+from django.db import Error, IntegrityError, connections
+
+from django_claims import conf
+from django_claims.backends import tables
+from django_claims.backends.base import (
+    AcquireRequest,
+    BaseClaimBackend,
+    Grant,
+    Notice,
+    Refusal,
+    Released,
+    ReleaseRequest,
+    Renewal,
+    RenewAnswer,
+    RenewRequest,
+)
+from django_claims.backends.memory import MemoryBackend
+from django_claims.backends.records import flag_words
+from django_claims.backends.sql import database_of, in_transaction, is_in_memory, now_on, numbered
+from django_claims.clock import clock
+from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
+from django_claims.leases import HELD, RESTING, Lease, LeasePage, StopFlag
+from django_claims.names import digest, matches
+
+T = TypeVar("T")
+TRIES = 5
+"""Times to look again when others were faster; each time one of them was granted."""
+
+CLEAN_SECONDS = 60.0
+_cleaned_at: dict[str, float] = {}
+
+
+class _Overtaken(Exception):
+    """A row has changed since it was looked at."""
+
+
+def _settings_of(settings: conf.AliasSettings) -> tuple[str, dict[str, Any]]:
+    """Return the alias of DATABASES and its entry. Raises InvalidClaimsSetting."""
+    where = f"CLAIMS[{settings.alias!r}]"
+    if not apps.is_installed("django_claims.database"):
+        raise InvalidClaimsSetting(
+            f"{where} uses DatabaseBackend: add 'django_claims.database' to INSTALLED_APPS and run 'manage.py migrate'."
+        )
+    alias = settings.options.get("database", "default")
+    if alias not in connections.settings:
+        known = ", ".join(map(repr, connections.settings))
+        raise InvalidClaimsSetting(
+            f"{where}['OPTIONS']['database'] names no alias of DATABASES: {alias!r} (there is: {known})."
+        )
+    return alias, connections.settings[alias]
+
+
+class InMemoryDatabaseBackend(MemoryBackend):
+    """DatabaseBackend over an SQLite database in memory, as test runners make it: nothing there to share."""
+
+    known_options = ("database",)
+
+    def is_current(self) -> bool:
+        return is_in_memory(_settings_of(self.settings)[1])
+
+    def describe(self) -> str:
+        return "memory of this process, as is the database"
+
+
+class DatabaseBackend(BaseClaimBackend):
+    """OPTIONS: `database`, an alias of DATABASES. On SQLite leases live in a file of their own beside it."""
+
+    known_options = ("database",)
+    poll_interval = (0.02, 0.25)
+
+    @classmethod
+    def build(cls, settings: conf.AliasSettings) -> BaseClaimBackend:
+        in_memory = is_in_memory(_settings_of(settings)[1])
+        return InMemoryDatabaseBackend(settings) if in_memory else cls(settings)
+
+    def __init__(self, settings: conf.AliasSettings) -> None:
+        super().__init__(settings)
+        self._database_alias, entry = _settings_of(settings)
+        self._name = entry["NAME"]
+        self._database = database_of(self._database_alias)
+
+    def is_current(self) -> bool:
+        # The test runner gives the alias another database.
+        return bool(connections.settings[self._database_alias]["NAME"] == self._name)
+
+    def _ask(self, verb: Callable[[Any], T]) -> T:
+        try:
+            return self._database.talk(verb, self.verb_timeout())
+        except Error as error:
+            raise BackendUnavailable(self.alias, f"{type(error).__name__}: {error}"[:300]) from error
+
+    # One name.
+
+    def _look(self, connection: Any, name: str) -> Any:
+        found = tables.LOOK.fetch(connection, digest=digest(name))
+        return tables.row_of(found[0]) if found else None
+
+    def _look_at(self, connection: Any, names: Sequence[str]) -> dict[str, Any]:
+        """Return the rows that there are, by name."""
+        found = {}
+        for at in range(0, len(names), tables.BATCH):
+            batch = [digest(name) for name in names[at : at + tables.BATCH]]
+            for values in tables.look_many(len(batch)).fetch(connection, **numbered("digest", batch)):
+                row = tables.row_of(values)
+                found[row.name] = row
+        return found
+
+    # Verbs.
+
+    def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
+        return self._ask(lambda connection: self._acquire(connection, requests))
+
+    def _acquire(self, connection: Any, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
+        for _ in range(TRIES):
+            try:
+                if len(requests) == 1:
+                    answer = self._take(connection, requests)
+                else:
+                    with in_transaction(connection):
+                        answer = self._take(connection, requests)
+            except (_Overtaken, IntegrityError):
+                continue
+            if not isinstance(answer, Refusal):
+                self._clean(connection)
+            return answer
+        return Refusal(requests[0].name)
+
+    def _take(self, connection: Any, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
+        rows = {request.name: self._look(connection, request.name) for request in requests}
+        own = 0
+        for request in requests:
+            row = rows[request.name]
+            if row is None:
+                continue
+            flag = tables.flag_of(row, self.alias)
+            if flag is not None and flag.keep:
+                return Refusal(request.name, flag=flag)
+            if not tables.is_live(row):
+                continue
+            lease = tables.lease_of(row, self.alias)
+            if row.kind == HELD and row.token == request.token:
+                own += 1
+            elif row.kind != HELD or lease is None or lease.fence != request.over_fence:
+                return Refusal(request.name, lease=lease)
+        if own == len(requests):
+            return [Grant(rows[request.name].fence, rows[request.name].acquired_us) for request in requests]
+        now = max((row.now for row in rows.values() if row is not None), default=0) or now_on(connection)
+        fence = max([now, *(row.fence + 1 for row in rows.values() if row is not None)])
+        # In one order for all, so that no two transactions wait for each other.
+        for request in sorted(requests, key=lambda request: digest(request.name)):
+            self._write(connection, request, rows[request.name], fence)
+        return [Grant(fence, now) for _ in requests]
+
+    def _write(self, connection: Any, request: AcquireRequest, row: Any, fence: int) -> None:
+        values = {
+            "digest": digest(request.name),
+            "token": request.token,
+            "fence": fence,
+            "holder": request.holder.packed,
+            "ttl_ms": request.ttl_ms,
+            "ttl_us": request.ttl_ms * 1000,
+            "heartbeat_ms": request.heartbeat_ms,
+        }
+        if row is None:
+            tables.NEW.run(connection, name=request.name, **values)
+            return
+        over = row.fence if row.token == request.token else request.over_fence
+        changed = tables.TAKE.run(
+            connection,
+            seen_fence=row.fence,
+            seen_token=row.token,
+            over=-1 if over is None else over,
+            # Word for the holder of a run that was forced stays until that run would have ended.
+            news_until_us=min(row.news_until_us, row.now + row.ttl_ms * 1000),
+            **values,
+        )
+        if not changed:
+            raise _Overtaken
+
+    def _clean(self, connection: Any) -> None:
+        """Forget, now and then and not many at once, names that nobody has used for a day."""
+        now = clock()
+        if now - _cleaned_at.get(self._database_alias, -CLEAN_SECONDS) >= CLEAN_SECONDS:
+            _cleaned_at[self._database_alias] = now
+            old = [str(found[0]) for found in tables.OLD.fetch(connection)]
+            if old:
+                tables.forget_many(len(old)).run(connection, **numbered("digest", old))
+
+    def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
+        return self._ask(lambda connection: self._renew(connection, requests))
+
+    def _renew(self, connection: Any, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
+        for at in range(0, len(requests), tables.BATCH):
+            batch = requests[at : at + tables.BATCH]
+            tables.renew_many(len(batch)).run(
+                connection,
+                **numbered("digest", [digest(request.name) for request in batch]),
+                **numbered("token", [request.token for request in batch]),
+            )
+        for request in requests:
+            owner = {"digest": digest(request.name), "token": request.token}
+            if request.progress is not None:
+                tables.WRITE_PROGRESS.run(connection, progress=request.progress, **owner)
+            if request.seen:
+                tables.SEE_FLAG.run(connection, **owner)
+        rows = self._look_at(connection, [request.name for request in requests])
+        return [self._renewed(rows.get(request.name), request) for request in requests]
+
+    def _renewed(self, row: Any, request: RenewRequest) -> RenewAnswer:
+        if row is not None and tables.is_live(row) and row.token == request.token:
+            return RenewAnswer(Renewal.RENEWED, tables.flag_of(row, self.alias), row.now)
+        if row is not None and row.forced_fence == request.fence:
+            return RenewAnswer(Renewal.FORCED)
+        return RenewAnswer(Renewal.TAKEN if row is not None and tables.is_live(row) else Renewal.GONE)
+
+    def release(self, requests: Sequence[ReleaseRequest]) -> list[Released]:
+        if len(requests) == 1:
+            return self._ask(lambda connection: [self._end(connection, requests[0])])
+        return self._ask(lambda connection: self._end_many(connection, requests))
+
+    def _end(self, connection: Any, request: ReleaseRequest) -> Released:
+        owner = {"digest": digest(request.name), "token": request.token}
+        if request.rest_ms:
+            changed = tables.REST.run(connection, rest_us=request.rest_ms * 1000, **owner)
+        else:
+            changed = tables.END.run(connection, **owner)
+        return Released.RELEASED if changed else self._not_ended(self._look(connection, request.name))
+
+    def _not_ended(self, row: Any) -> Released:
+        return Released.NOT_OWNER if row is not None and tables.is_live(row) else Released.GONE
+
+    def _end_many(self, connection: Any, requests: Sequence[ReleaseRequest]) -> list[Released]:
+        """Look first, since one statement for many does not say which it has changed."""
+        rows = self._look_at(connection, [request.name for request in requests])
+        answers, plain = [], []
+        for request in requests:
+            row = rows.get(request.name)
+            if row is None or not tables.is_live(row) or row.token != request.token:
+                answers.append(self._not_ended(row))
+            elif request.rest_ms:
+                answers.append(self._end(connection, request))
+            else:
+                plain.append(request)
+                answers.append(Released.RELEASED)
+        for at in range(0, len(plain), tables.BATCH):
+            batch = plain[at : at + tables.BATCH]
+            tables.end_many(len(batch)).run(
+                connection,
+                **numbered("digest", [digest(request.name) for request in batch]),
+                **numbered("token", [request.token for request in batch]),
+            )
+        return answers
+
+    def _row(self, name: str) -> Any:
+        return self._ask(lambda connection: self._look(connection, name))
+
+    def held(self, name: str, token: str) -> bool:
+        row = self._row(name)
+        return row is not None and tables.is_live(row) and row.token == token
+
+    def lease(self, name: str) -> Lease | None:
+        row = self._row(name)
+        return None if row is None else tables.lease_of(row, self.alias)
+
+    def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
+        def verb(connection: Any) -> tuple[int, list[Lease]]:
+            names = sorted(str(name) for (name,) in tables.LIVE.fetch(connection) if matches(str(name), match))
+            wanted = names[(page - 1) * per_page : page * per_page]
+            rows = self._look_at(connection, wanted)
+            read = (tables.lease_of(rows[name], self.alias) for name in wanted if name in rows)
+            return len(names), [lease for lease in read if lease is not None]
+
+        total, found = self._ask(verb)
+        return LeasePage(leases=found, total=total, page=page, per_page=per_page)
+
+    def force_release(self, name: str, fence: int) -> bool:
+        def verb(connection: Any) -> bool:
+            row = self._look(connection, name)
+            lease = None if row is None else tables.lease_of(row, self.alias)
+            if lease is None or lease.fence != fence:
+                return False
+            seen = {"seen_fence": row.fence, "seen_token": row.token}
+            return bool(tables.FORCE.run(connection, digest=digest(name), **seen))
+
+        return self._ask(verb)
+
+    def set_flag(
+        self, name: str, *, keep: bool, fence: int | None, reason: str, by: str, ttl_ms: int | None
+    ) -> StopFlag | None:
+        words = flag_words(reason, by)
+
+        def verb(connection: Any) -> StopFlag | None:
+            for _ in range(TRIES):
+                row = self._look(connection, name)
+                if keep:
+                    done = self._keep(connection, name, row, words, ttl_ms)
+                else:
+                    if row is None or not tables.is_live(row) or row.kind == RESTING:
+                        return None
+                    if fence is not None and row.fence != fence:
+                        return None
+                    there = tables.flag_of(row, self.alias)
+                    if there is not None:
+                        return there
+                    seen = {"seen_fence": row.fence, "seen_token": row.token}
+                    done = tables.ASK_RUN.run(connection, digest=digest(name), words=words, **seen)
+                if done:
+                    return tables.flag_of(self._look(connection, name), self.alias)
+            return None
+
+        return self._ask(verb)
+
+    def _keep(self, connection: Any, name: str, row: Any, words: str, ttl_ms: int | None) -> int:
+        now = row.now if row is not None else now_on(connection)
+        ends = now + ttl_ms * 1000 if ttl_ms else 0
+        if row is None:
+            try:
+                # A row for a name that nobody has: a lease that has ended as it began.
+                free = {"token": "", "fence": 0, "holder": "", "ttl_ms": 0, "ttl_us": 0, "heartbeat_ms": 0}
+                tables.NEW.run(connection, digest=digest(name), name=name, **free)
+            except IntegrityError:
+                pass  # somebody was faster: there is a row now, and that is what is needed
+        values = {"ends_us": ends, "news_until_us": ends or tables.FOREVER, "words": words}
+        return tables.KEEP.run(connection, digest=digest(name), **values)
+
+    def flag(self, name: str) -> StopFlag | None:
+        row = self._row(name)
+        return None if row is None else tables.flag_of(row, self.alias)
+
+    def flags(self) -> list[StopFlag]:
+        found = [notice.flag for notice in self.poll() if notice.flag is not None]
+        return sorted(found, key=lambda flag: flag.name)
+
+    def clear_flag(self, name: str) -> StopFlag | None:
+        def verb(connection: Any) -> StopFlag | None:
+            row = self._look(connection, name)
+            flag = None if row is None else tables.flag_of(row, self.alias)
+            if flag is None:
+                return None
+            values = {"flag_kind": row.flag_kind, "news_until_us": row.now + row.ttl_ms * 1000}
+            return flag if tables.CLEAR.run(connection, digest=digest(name), **values) else None
+
+        return self._ask(verb)
+
+    def poll(self) -> list[Notice]:
+        notices = []
+        for values in self._ask(tables.NEWS.fetch):
+            row = tables.row_of(values)
+            if row.forced_fence:
+                notices.append(Notice(row.name, forced_fence=row.forced_fence))
+            flag = tables.flag_of(row, self.alias)
+            if flag is not None:
+                notices.append(Notice(row.name, flag))
+        return notices
+
+    def close(self) -> None:
+        self._database.close()
+
+    def describe(self) -> str:
+        return f"database {self._database_alias!r}"
