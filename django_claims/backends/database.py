@@ -163,6 +163,7 @@ class DatabaseBackend(BaseClaimBackend):
             elif row.kind != HELD or lease is None or lease.fence != request.over_fence:
                 return Refusal(request.name, lease=lease)
         if own == len(requests):
+            self._push_back(connection, requests)
             return [Grant(rows[request.name].fence, rows[request.name].acquired_us) for request in requests]
         now = max((row.now for row in rows.values() if row is not None), default=0) or now_on(connection)
         fence = max([now, *(row.fence + 1 for row in rows.values() if row is not None)])
@@ -209,14 +210,22 @@ class DatabaseBackend(BaseClaimBackend):
     def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
         return self._ask(lambda connection: self._renew(connection, requests))
 
+    def _push_back(self, connection: Any, requests: Sequence[AcquireRequest] | Sequence[RenewRequest]) -> None:
+        """Move the expiry of the leases that their owner still has: one statement for all with the same TTL."""
+        for ttl_ms in {request.ttl_ms for request in requests}:
+            alike = [request for request in requests if request.ttl_ms == ttl_ms]
+            for at in range(0, len(alike), tables.BATCH):
+                batch = alike[at : at + tables.BATCH]
+                tables.renew_many(len(batch)).run(
+                    connection,
+                    ttl_ms=ttl_ms,
+                    ttl_us=ttl_ms * 1000,
+                    **numbered("digest", [digest(request.name) for request in batch]),
+                    **numbered("token", [request.token for request in batch]),
+                )
+
     def _renew(self, connection: Any, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
-        for at in range(0, len(requests), tables.BATCH):
-            batch = requests[at : at + tables.BATCH]
-            tables.renew_many(len(batch)).run(
-                connection,
-                **numbered("digest", [digest(request.name) for request in batch]),
-                **numbered("token", [request.token for request in batch]),
-            )
+        self._push_back(connection, requests)
         for request in requests:
             owner = {"digest": digest(request.name), "token": request.token}
             if request.progress is not None:
@@ -229,7 +238,7 @@ class DatabaseBackend(BaseClaimBackend):
     def _renewed(self, row: Any, request: RenewRequest) -> RenewAnswer:
         if row is not None and tables.is_live(row) and row.token == request.token:
             return RenewAnswer(Renewal.RENEWED, tables.flag_of(row, self.alias), row.now)
-        if row is not None and row.forced_fence == request.fence:
+        if row is not None and tables.is_forced(row, request.fence):
             return RenewAnswer(Renewal.FORCED)
         return RenewAnswer(Renewal.TAKEN if row is not None and tables.is_live(row) else Renewal.GONE)
 
@@ -366,7 +375,7 @@ class DatabaseBackend(BaseClaimBackend):
         notices = []
         for values in self._ask(tables.NEWS.fetch):
             row = tables.row_of(values)
-            if row.forced_fence:
+            if tables.is_forced(row, row.forced_fence):
                 notices.append(Notice(row.name, forced_fence=row.forced_fence))
             flag = tables.flag_of(row, self.alias)
             if flag is not None:

@@ -58,7 +58,7 @@ class _Store:
         self.changed = threading.Condition(threading.RLock())
         self.rows: dict[str, _Row] = {}
         self.flags: dict[str, StopFlag] = {}
-        self.forced: dict[int, tuple[str, int]] = {}  # fence: name, expiry
+        self.forced: dict[tuple[str, int], int] = {}  # name and fence: until when there is word of it
         self.last_fence = 0
 
 
@@ -161,8 +161,11 @@ class MemoryBackend(BaseClaimBackend):
                     continue
                 return Refusal(request.name, lease=self._read(store, request.name, row, now))
             rows = [store.rows.get(request.name) for request in requests]
-            if all(row and row.token == request.token for row, request in zip(rows, requests, strict=True)):
-                return [Grant(row.fence, row.acquired_us) for row in rows if row]
+            own = [row for row, request in zip(rows, requests, strict=True) if row and row.token == request.token]
+            if len(own) == len(requests):
+                for row, request in zip(own, requests, strict=True):
+                    row.renewed_us, row.expires_us = now, now + request.ttl_ms * 1000
+                return [Grant(row.fence, row.acquired_us) for row in own]
             fence = store.last_fence = max(store.last_fence + 1, now)
             for request in requests:
                 row = store.rows.get(request.name)
@@ -189,7 +192,7 @@ class MemoryBackend(BaseClaimBackend):
     def _renew(self, store: _Store, request: RenewRequest, now: int) -> RenewAnswer:
         row = self._live(store, request.name, now)
         if row is None or row.token != request.token:
-            if request.fence in store.forced:
+            if store.forced.get((request.name, request.fence), 0) > now:
                 return RenewAnswer(Renewal.FORCED)
             return RenewAnswer(Renewal.TAKEN if row else Renewal.GONE)
         row.renewed_us, row.expires_us = now, now + request.ttl_ms * 1000
@@ -246,8 +249,8 @@ class MemoryBackend(BaseClaimBackend):
             row = self._live(store, name, now)
             if row is None or row.fence != fence:
                 return False
-            store.forced = {f: word for f, word in store.forced.items() if word[1] > now}
-            store.forced[fence] = (name, now + row.ttl_ms * 1000)
+            store.forced = {run: until for run, until in store.forced.items() if until > now}
+            store.forced[name, fence] = now + row.ttl_ms * 1000
             self._end(store, name, row)
             return True
 
@@ -297,9 +300,9 @@ class MemoryBackend(BaseClaimBackend):
             return flag
 
     def poll(self) -> list[Notice]:
-        store = self._store
+        store, now = self._store, self._now()
         with store.changed:
-            forced = [Notice(name, forced_fence=fence) for fence, (name, _) in store.forced.items()]
+            forced = [Notice(name, forced_fence=fence) for (name, fence), until in store.forced.items() if until > now]
         return forced + [Notice(flag.name, flag) for flag in self.flags()]
 
     def wait(self, names: Sequence[str], seconds: float) -> None:

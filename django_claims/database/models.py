@@ -31,10 +31,12 @@ class LeaseRow(models.Model):
     flag_asked_us = models.BigIntegerField()
     flag_seen_us = models.BigIntegerField()
     flag_words = models.TextField()
-    forced_fence = models.BigIntegerField()  # the last run that an operator ended, for its holder
+    forced_fence = models.BigIntegerField()  # the last run that an operator ended: word for its holder
+    forced_until_us = models.BigIntegerField()
     news_until_us = models.BigIntegerField(db_index=True)  # how long holders should look at this row
 
     class Meta:
+        app_label = "django_claims_database"  # said here, so that the backend can say what to install
         db_table = "django_claims_lease"
         verbose_name = _("lease")
         verbose_name_plural = _("leases")

@@ -29,6 +29,7 @@ class Migration(migrations.Migration):
                 ("flag_seen_us", models.BigIntegerField()),
                 ("flag_words", models.TextField()),
                 ("forced_fence", models.BigIntegerField()),
+                ("forced_until_us", models.BigIntegerField()),
                 ("news_until_us", models.BigIntegerField(db_index=True)),
             ],
             options={
