@@ -25,6 +25,7 @@ class Steps:
         self._write = write
         self._began = time.monotonic()
         self._stopped_fence = 0
+        self._long = self._patience = 0.0
         self.title = ""
 
     def run(self) -> None:
@@ -56,26 +57,26 @@ class Steps:
         run.must_exit(0, 60)
         startup = time.monotonic() - began
         # A slow or busy machine gets longer runs, so that they still overlap, and more patience.
-        self.long = max(3.0, 3 * startup)
-        self.patience = max(20.0, 20 * startup)
+        self._long = max(3.0, 3 * startup)
+        self._patience = max(20.0, 20 * startup)
         store = settings.CLAIMS["default"]["BACKEND"].rpartition(".")[2]
         self._say(f"{run.output.strip()} The claims are kept by {store}.")
 
     def race(self) -> None:
         """Start three at once: one runs, two say who has it."""
         reports = Report.objects.count()
-        racers = [self._report(self.long) for _ in range(3)]
+        racers = [self._report(self._long) for _ in range(3)]
         self._say(f"Started three, pids {', '.join(str(racer.pid) for racer in racers)}.")
         lease = self._lease_of(REPORT, racers)
         winner = next(racer for racer in racers if racer.pid == pid_of(lease))
         losers = [racer for racer in racers if racer is not winner]
         self._say(f"Process {winner.pid} has the claim, fence {lease.fence}.")
         for loser in losers:
-            loser.must_exit(75, self.patience)
+            loser.must_exit(75, self._patience)
             sentence = loser.line_with("is held by")
             expect(f"pid {winner.pid}" in sentence, f"Process {loser.pid} named another holder: {sentence}")
             self._say(f"Process {loser.pid} ended with exit code 75 and said:\n        {sentence}")
-        winner.must_exit(0, self.long + self.patience)
+        winner.must_exit(0, self._long + self._patience)
         made = Report.objects.count() - reports
         expect(made == 1, f"{made} reports were stored instead of one.")
         self._say(f"Process {winner.pid} ended with exit code 0: {winner.line_with('Stored report')}")
@@ -90,12 +91,12 @@ class Steps:
         expect(left is not None and left.fence == old.fence, "The dead process's lease is gone: nothing to take over.")
         killed = time.monotonic()
         self._say(f"Its lease would live for {left.remaining:.0f} s more. Starting another process.")
-        heir = self._report(self.long / 2)
+        heir = self._report(self._long / 2)
         new = self._lease_of(REPORT, [heir], after=old.fence)
         took = time.monotonic() - killed
         expect(took < left.remaining / 2, f"It took over only after {took:.1f} s.")
         self._say(f"Process {heir.pid} has it {took:.1f} s later, its own start included; fence {new.fence} is larger.")
-        heir.must_exit(0, self.long + self.patience)
+        heir.must_exit(0, self._long + self._patience)
         self._say(f"Process {heir.pid} ended with exit code 0: {heir.line_with('Stored report')}")
 
     def stop(self) -> None:
@@ -108,7 +109,7 @@ class Steps:
         asked = time.monotonic()
         flag = request_stop(IMPORT, reason="wrong file", by="the demo")
         expect(flag is not None and flag.fence == lease.fence, f"The request hit another run: {flag}")
-        run.must_exit(0, self.patience)
+        run.must_exit(0, self._patience)
         took = time.monotonic() - asked
         done = int(run.line_with("Stopped after").split()[2])
         expect(0 < done < ROWS, f"It stopped after {done} of {ROWS} rows.")
@@ -124,13 +125,13 @@ class Steps:
 
     def run_again(self) -> None:
         """Run the import again; not even a late second press of the same Stop button hits it."""
-        run = self._runs.start("import_orders", "--pause", f"{self.long / 2 / ROWS:.4f}")
+        run = self._runs.start("import_orders", "--pause", f"{self._long / 2 / ROWS:.4f}")
         lease = self._lease_of(IMPORT, [run], after=self._stopped_fence)
         self._say(f"Process {run.pid} has the claim, fence {lease.fence}.")
         late = request_stop(IMPORT, fence=self._stopped_fence, reason="pressed twice", by="the demo")
         expect(late is None, f"A request to stop the old run was taken for the new one: {late}")
         self._say(f"Asked run {self._stopped_fence} to stop once more: that run is over, so nobody is stopped.")
-        run.must_exit(0, self.long + self.patience)
+        run.must_exit(0, self._long + self._patience)
         rows = imported()
         said = run.line_with(f"Imported {ROWS} rows.")
         expect(rows == ROWS, f"The database has {rows} rows of the file instead of {ROWS}.")
@@ -156,7 +157,7 @@ class Steps:
                 raise DemoFailure(f"Ended before it was seen to hold claim {name!r} as it should:\n{said}")
             return None
 
-        return wait_for(look, self.patience, f"pid {' or '.join(map(str, pids))} to hold claim {name!r} as it should")
+        return wait_for(look, self._patience, f"pid {' or '.join(map(str, pids))} to hold claim {name!r} as it should")
 
 
 def pid_of(lease: Lease) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_claims import StopRequested, single_instance
+from django_claims import Hold, StopRequested, single_instance
 from reports.models import Customer, Order
 
 ORDERS_CSV = Path(__file__).resolve().parents[2] / "data" / "orders.csv"
@@ -14,9 +14,8 @@ ORDERS_CSV = Path(__file__).resolve().parents[2] / "data" / "orders.csv"
 
 @single_instance(name="import-orders")
 class Command(BaseCommand):
-    help = (
-        "Imports orders from a CSV file. Stopped in the middle, it keeps the rows it has; run again, it makes no twins."
-    )
+    help = "Imports orders from a CSV file. A stopped import keeps the rows it has; run again, it makes no twins."
+    hold: Hold  # of this run, set by @single_instance
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", nargs="?", type=Path, default=ORDERS_CSV, help=f"Default: {ORDERS_CSV.name}.")

@@ -7,13 +7,14 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 from django.db.models import Count, Sum
 
-from django_claims import single_instance
+from django_claims import Hold, single_instance
 from reports.models import Customer, Report, ReportLine
 
 
 @single_instance
 class Command(BaseCommand):
     help = "Adds up the orders of each customer and day, and stores the report."
+    hold: Hold  # of this run, set by @single_instance
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--pause", type=float, default=0.0, help="Seconds to rest after each customer.")
