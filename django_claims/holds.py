@@ -324,7 +324,7 @@ class Hold(AsyncHold):
             if self._released or self._loss is LossReason.FORKED:
                 return None
             lost, self._released = self._loss is not None, True
-        registry.remove(self.token)
+        registry.remove(self.token, self.alias, self.names)
         if self.on_end is not None:
             self.on_end()
         rest = 0.0 if lost else self._since + self._min_hold - clock()

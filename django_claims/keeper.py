@@ -234,7 +234,7 @@ class Keeper:
     def _adopt_dropped(self) -> None:
         while self.dropped:
             orphan = self.dropped.popleft()
-            registry.remove(orphan.token)
+            registry.remove(orphan.token, self.alias, orphan.names)
             if orphan.dropped:
                 logger.error(
                     "A hold was dropped without release, and is released now: keep it in a variable or use 'with' "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -37,16 +38,47 @@ Reentrant, since a signal handler may come in anywhere in its own thread.
 """
 
 _holds: dict[str, weakref.ref[Any]] = {}
-_here: ContextVar[tuple[weakref.ref[Any], ...]] = ContextVar("django_claims_holds", default=())
+_by_name: dict[tuple[str, str], weakref.ref[Any]] = {}
+
+
+class _Node:
+    """
+    A hold of this context, and those that were taken before it.
+
+    A chain and not a list, since contexts branch: what a task takes, its siblings do not see.
+    """
+
+    __slots__ = ("before", "length", "ref", "swept")
+
+    def __init__(self, ref: weakref.ref[Any], before: _Node | None) -> None:
+        self.ref = ref
+        self.before = before
+        self.length: int = before.length + 1 if before else 1
+        self.swept: int = before.swept if before else 16  # the length up to which there was no need to sweep
+
+    @property
+    def hold(self) -> Any:
+        """The hold, if it is still open."""
+        hold = self.ref()
+        return hold if hold is not None and hold.is_open else None
+
+
+_here: ContextVar[_Node | None] = ContextVar("django_claims_holds", default=None)
 
 
 def add(hold: AnyHold) -> None:
     """Make a hold known to the process."""
-    _holds[hold.token] = weakref.ref(hold)
+    ref = _holds[hold.token] = weakref.ref(hold)
+    for name in hold.names:
+        _by_name[hold.alias, name] = ref
 
 
-def remove(token: str) -> None:
-    _holds.pop(token, None)
+def remove(token: str, alias: str, names: tuple[str, ...]) -> None:
+    """Forget a hold."""
+    ref = _holds.pop(token, None)
+    for name in names:
+        if _by_name.get((alias, name)) is ref:
+            _by_name.pop((alias, name), None)
 
 
 def get(token: str) -> Any:
@@ -62,25 +94,44 @@ def all_holds() -> list[Any]:
 
 def enter(hold: AnyHold) -> None:
     """Make a hold the innermost one of this context."""
-    _here.set((*(ref for ref in _here.get() if _is_open(ref())), weakref.ref(hold)))
+    node = _here.get()
+    while node is not None and node.hold is None:
+        node = node.before
+    if node is not None and node.length > 2 * node.swept:
+        node = _swept(node)
+    _here.set(_Node(weakref.ref(hold), node))
+
+
+def _swept(node: _Node) -> _Node | None:
+    """Return the chain without the holds that have ended. Each doubling pays once: constant on the whole."""
+    refs = [each.ref for each in _chain(node) if each.hold is not None]
+    swept: _Node | None = None
+    for ref in reversed(refs):
+        swept = _Node(ref, swept)
+    if swept is not None:
+        swept.swept = max(swept.length, 16)
+    return swept
+
+
+def _chain(node: _Node | None) -> Iterator[_Node]:
+    while node is not None:
+        yield node
+        node = node.before
 
 
 def current() -> Any:
     """Return the innermost open hold of this context, or None."""
-    return next((hold for ref in reversed(_here.get()) if (hold := ref()) is not None and hold.is_open), None)
+    return next((node.hold for node in _chain(_here.get()) if node.hold is not None), None)
 
 
 def held_here(alias: str, names: tuple[str, ...]) -> bool:
     """Say whether this context has an open hold of one of the names."""
-    for ref in _here.get():
-        hold = ref()
-        if hold is not None and hold.is_open and hold.alias == alias and not set(names).isdisjoint(hold.names):
+    for name in names:
+        ref = _by_name.get((alias, name))
+        hold = None if ref is None else ref()
+        if hold is not None and hold.is_open and any(node.ref() is hold for node in _chain(_here.get())):
             return True
     return False
-
-
-def _is_open(hold: Any) -> bool:
-    return hold is not None and hold.is_open
 
 
 def _after_fork_in_child() -> None:
@@ -89,6 +140,7 @@ def _after_fork_in_child() -> None:
     lock = threading.RLock()
     inherited = all_holds()
     _holds.clear()
+    _by_name.clear()
     for hold in inherited:
         hold.fork()
 
