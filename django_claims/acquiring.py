@@ -18,7 +18,6 @@ import os
 import random
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -145,23 +144,28 @@ class Acquiring:
         self.keeper.ready(self.claim.name)
         sent_at = clock()
         try:
-            with within(self._hurry) if self._hurries else nullcontext():
-                answer = self._ask(None)
-                if isinstance(answer, Refusal) and self._is_dead(answer.lease):
-                    logger.warning(
-                        "Taking over from a dead holder name=%s holder=%s",
-                        answer.name,
-                        answer.lease and answer.lease.holder,
-                    )
-                    sent_at = clock()
-                    answer = self._ask(answer)
-            if isinstance(answer, Refusal):
-                return Refused(answer.name, answer.lease, answer.flag)
-            return self._granted(answer, sent_at)
+            if self._hurries:
+                with within(self._hurry):
+                    return self._once(sent_at)
+            return self._once(sent_at)
         except BaseException:
             # Anything at all, a signal's exception too: the grant may exist, and nobody has it.
             self.keeper.delete_later(orphan_of(self.claim.names, self._token, self.ttl_ms, self.heartbeat_ms))
             raise
+
+    def _once(self, sent_at: float) -> Hold | Refused:
+        answer = self._ask(None)
+        if isinstance(answer, Refusal):
+            if not self._is_dead(answer.lease):
+                return Refused(*answer)
+            logger.warning(
+                "Taking over from a dead holder name=%s holder=%s", answer.name, answer.lease and answer.lease.holder
+            )
+            sent_at = clock()
+            answer = self._ask(answer)
+            if isinstance(answer, Refusal):
+                return Refused(*answer)
+        return self._granted(answer, sent_at)
 
     def _ask(self, dead: Refusal | None) -> list[Grant] | Refusal:
         return claim_backends[self.alias].acquire(

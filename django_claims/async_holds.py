@@ -50,7 +50,7 @@ class AsyncHold(LookingHold):
         def wake() -> None:
             loop.call_soon_threadsafe(news.set)
 
-        self._wakers.append(wake)
+        self._wakers = (*self._wakers, wake)
         try:
             while not self._has_news():
                 left = min(ends, self.deadline) - clock()
@@ -63,7 +63,7 @@ class AsyncHold(LookingHold):
                 news.clear()
             return True
         finally:
-            self._wakers.remove(wake)
+            self._wakers = tuple(other for other in self._wakers if other is not wake)
 
     async def acheckpoint(self, done: float | None = None, total: float | None = None, note: str | None = None) -> None:
         """See checkpoint()."""

@@ -49,6 +49,8 @@ def milliseconds(value: object, what: str, *, at_least: int = 1) -> int:
     Takes seconds (int, float) or a timedelta. Anything else (text, bool, NaN, infinity,
     under `at_least` milliseconds) raises InvalidClaim that names the value.
     """
+    if type(value) is float and at_least <= value * 1000 < 10**13:
+        return round(value * 1000)  # what nearly all are
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise InvalidClaim(f"{what} should be a number of seconds or a timedelta, not {value!r}.")

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings as django_settings
+from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from django_claims.exceptions import InvalidClaimsSetting
@@ -76,7 +77,21 @@ class AliasSettings:
 
 def enabled() -> bool:
     """Say whether claims are on: CLAIMS = None turns them off."""
-    return _raw() is not None
+    global _enabled
+    if _enabled is None:
+        _enabled = getattr(django_settings, "CLAIMS", ()) is not None
+    return _enabled
+
+
+_enabled: bool | None = None  # each claim asks, and Django's settings take their time
+
+
+def _settings_changed(*, setting: str, **kwargs: object) -> None:
+    global _enabled
+    _enabled = None
+
+
+setting_changed.connect(_settings_changed)
 
 
 def aliases() -> list[str]:

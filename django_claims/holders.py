@@ -103,7 +103,7 @@ class Holder:
                 task_id=str(task_id),
                 processes=tuple(ProcessId(str(space), int(pid), int(start)) for space, pid, start in processes),
             )
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, OverflowError, RecursionError) as error:
             raise ValueError("not a holder") from error
 
     def is_dead(self) -> bool:

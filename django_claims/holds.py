@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any, Self
 
 from django_claims import registry, signals
@@ -42,6 +41,8 @@ _REASONS = {Renewal.TAKEN: LossReason.TAKEN, Renewal.FORCED: LossReason.FORCED}
 
 def result_of(answers: list[Released]) -> ReleaseResult:
     """Return what became of a hold: released only if each of its names was."""
+    if len(answers) == 1:
+        return _RESULTS[answers[0]]
     return _RESULTS[next((answer for answer in answers if answer is not Released.RELEASED), Released.RELEASED)]
 
 
@@ -59,6 +60,10 @@ class Hold(AsyncHold):
     other process has been granted the claim. Limit: a process can be stopped right after the
     comparison, so where two writes would hurt, let the resource compare `fence`.
     """
+
+    on_end: Callable[[], Any] | None = None
+    _loss: LossReason | None = None
+    _released = False
 
     def __init__(
         self,
@@ -86,7 +91,6 @@ class Hold(AsyncHold):
         self.stop_on_shutdown = stop_on_shutdown
         self.on_lost = on_lost
         self.release_on_commit = release_on_commit
-        self.on_end: Callable[[], Any] | None = None
         self.names = names
         self.token = token
         self.holder = holder
@@ -100,10 +104,11 @@ class Hold(AsyncHold):
         self.deadline = min(sent_at + self.renew_deadline, self._cap) if keeper else float("inf")
         self._acquired_us = self._renewed_us = grant.acquired_us if grant else 0
         self._is_slow = is_slow
-        self._loss: LossReason | None = None
-        self._released = False
         self._on_loss = on_loss
-        self._start_looking(watch, trip)
+        if watch is not None:
+            self._watch = watch
+        if trip is not None:
+            self._trip = trip
 
     @property
     def name(self) -> str:
@@ -304,8 +309,12 @@ class Hold(AsyncHold):
         backend = claim_backends[self.alias]
         waited = self._keeper.drop(self, wait=backend.settings.store_timeout / 2)
         try:
-            with within(backend.settings.store_timeout - waited) if waited else nullcontext():
-                result = result_of(backend.release(requests))
+            if waited:
+                with within(backend.settings.store_timeout - waited):
+                    answers = backend.release(requests)
+            else:
+                answers = backend.release(requests)
+            result = result_of(answers)
         except Exception as error:
             result = ReleaseResult.UNKNOWN
             logger.warning(

@@ -74,7 +74,7 @@ class Progress:
         try:
             done, total, note, at, *_ = json.loads(text)
             return cls(done=done, total=total, note=str(note), at=from_microseconds(int(at * 1e6)))
-        except TypeError as error:
+        except (TypeError, OverflowError, RecursionError) as error:
             raise ValueError("not a progress") from error
 
 

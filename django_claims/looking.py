@@ -47,21 +47,26 @@ class LookingHold:
         def lease(self) -> Lease | None: ...
         def lose(self, reason: LossReason) -> None: ...
 
-    def _start_looking(self, watch: str | None, trip: Callable[[], Any] | None) -> None:
-        self.flag_names = self.names if watch is None or watch in self.names else (*self.names, watch)
-        self._trip = trip
-        self._own_flag: StopFlag | None = None
-        self._watched_flag: StopFlag | None = None
-        self._local_flag: StopFlag | None = None  # this process shuts down, and the hold wished to know
-        # Made when first asked for: ten thousand holds need no thirty thousand of them.
-        self._stop_event: threading.Event | None = None
-        self._lost_event: threading.Event | None = None
-        self._news: threading.Event | None = None
-        self._wakers: list[Callable[[], Any]] = []
-        self._progress: Progress | None = None
-        self._unwritten: Progress | None = None
-        self.write_by = float("inf")
-        self.has_looked = False  # does the guarded code look at all? Then SIGTERM gives it time
+    # The state of most holds for all of their life: ten thousand of them need not each have a copy.
+    _watch: str | None = None
+    _trip: Callable[[], Any] | None = None
+    _own_flag: StopFlag | None = None
+    _watched_flag: StopFlag | None = None
+    _local_flag: StopFlag | None = None  # this process shuts down, and the hold wished to know
+    _stop_event: threading.Event | None = None
+    _lost_event: threading.Event | None = None
+    _news: threading.Event | None = None
+    _wakers: tuple[Callable[[], Any], ...] = ()
+    _progress: Progress | None = None
+    _unwritten: Progress | None = None
+    _sent: Progress | None = None
+    write_by = float("inf")
+    has_looked = False  # does the guarded code look at all? Then SIGTERM gives it time
+
+    @property
+    def flag_names(self) -> tuple[str, ...]:
+        """The names whose stop flags concern this hold."""
+        return self.names if self._watch is None or self._watch in self.names else (*self.names, self._watch)
 
     # What the guarded code asks.
 
@@ -262,4 +267,4 @@ class LookingHold:
         self._lost_event = threading.Event()
         self._lost_event.set()
         self._stop_event = self._news = None
-        self._wakers = []
+        self._wakers = ()

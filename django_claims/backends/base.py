@@ -119,6 +119,8 @@ class BaseClaimBackend:
     poll_interval: ClassVar[tuple[float, float]] = (0.02, 0.02)
     # Which keys may stand in OPTIONS?
     known_options: ClassVar[tuple[str, ...]] = ()
+    # The handler's mark of the settings that it was made from.
+    made_for: object = None
 
     def __init__(self, settings: AliasSettings) -> None:
         """Judge the OPTIONS; touch no store. Raises InvalidClaimsSetting."""

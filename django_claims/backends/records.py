@@ -65,5 +65,5 @@ def read_flag(text: str, *, name: str, alias: str) -> StopFlag | None:
             expires_at=from_microseconds(int(expires)) if kind == "k" and int(expires) else None,
             seen_at=from_microseconds(int(seen)) if int(seen) else None,
         )
-    except ValueError:
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None

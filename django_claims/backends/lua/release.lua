@@ -27,6 +27,9 @@ for i = 1, #KEYS - 2 do
       redis.call('SET', key, '1 - ' .. head .. ' r\n' .. holder .. '\n', 'PX', rest)
       local time = redis.call('TIME')
       redis.call('ZADD', KEYS[1], time[1] * 1000 + math.floor(time[2] / 1000) + rest, name)
+      if redis.call('PTTL', KEYS[1]) < rest + 1000 then
+        redis.call('PEXPIRE', KEYS[1], rest + 1000)
+      end
     end
     local flag = redis.call('HGET', KEYS[2], name)
     if flag and string.sub(flag, 1, 1) == 'r' then
