@@ -4,6 +4,11 @@ import os
 
 import pytest
 
+from tests.servers import GivenServer, RedisServer, find_redis
+
+# Its asserts should tell what they saw, as those of a test module do.
+pytest.register_assert_rewrite("django_claims.test.contract")
+
 REQUIRED = os.environ.get("CI") == "true"
 
 
@@ -15,3 +20,45 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(skip)
+
+
+def missing(what):
+    """Leave a test out for want of something, but fail where CI is set."""
+    if REQUIRED:
+        pytest.fail(f"{what}, and CI=true wants it")
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def redis_program():
+    return find_redis() or missing("no redis-server or valkey-server on PATH, and neither wheel that brings one")
+
+
+@pytest.fixture(scope="session")
+def redis_server(request, tmp_path_factory):
+    """
+    A Redis or Valkey that the tests share: keep to key prefixes of your own, and flush nothing.
+
+    Started for the session, or the one that CLAIMS_TEST_REDIS_URL names.
+    """
+    if url := os.environ.get("CLAIMS_TEST_REDIS_URL"):
+        yield GivenServer(url)
+        return
+    program = request.getfixturevalue("redis_program")
+    server = RedisServer(tmp_path_factory.mktemp("redis"), program=program)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def new_redis(redis_program, tmp_path):
+    """Start servers for one test: `new_redis(*options, persistent=False)`; see RedisServer."""
+    servers = []
+
+    def start(*options, **how):
+        servers.append(RedisServer(tmp_path / f"redis-{len(servers)}", *options, program=redis_program, **how))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()

