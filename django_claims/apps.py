@@ -1,6 +1,9 @@
 """The app."""
 
 from django.apps import AppConfig
+from django.core import checks
+
+from django_claims.checks import TAGS, check_deployment, check_settings
 
 
 class ClaimsConfig(AppConfig):
@@ -9,3 +12,7 @@ class ClaimsConfig(AppConfig):
     name = "django_claims"
     verbose_name = "django-claims"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        checks.register(check_settings, *TAGS)
+        checks.register(check_deployment, *TAGS, deploy=True)

@@ -37,6 +37,8 @@ MEMCACHED_CACHES = {"django.core.cache.backends.memcached.BaseMemcachedCache"}
 
 ALIAS_KEYS = ("BACKEND", "TTL", "HEARTBEAT", "RENEW_DEADLINE", "STORE_TIMEOUT", "FOLLOW_DEAD", "OPTIONS")
 
+FLAT_SETTINGS = ("CLAIMS_EXIT_CODE", "CLAIMS_GRACE", "CLAIMS_ADMIN_READ_ONLY")
+
 HOW_TO_SET = (
     "CLAIMS = {\n"
     '    "default": {\n'
@@ -169,6 +171,12 @@ def _flat_problems() -> list[Problem]:
     grace_problem = _seconds_problem(getattr(django_settings, "CLAIMS_GRACE", DEFAULT_GRACE), least=0)
     if grace_problem:
         found.append(Problem("E011", f"CLAIMS_GRACE {grace_problem}", "", "CLAIMS_GRACE"))
+    for name in dir(django_settings):
+        if name.startswith("CLAIMS_") and name not in FLAT_SETTINGS:
+            message = f"There is no setting {name}{_did_you_mean(name, FLAT_SETTINGS)}."
+            found.append(
+                Problem("W013", message, "Settings: CLAIMS, " + ", ".join(FLAT_SETTINGS), name, is_error=False)
+            )
     read_only = getattr(django_settings, "CLAIMS_ADMIN_READ_ONLY", False)
     if not isinstance(read_only, bool):
         message = f"CLAIMS_ADMIN_READ_ONLY should be True or False, not {read_only!r}."

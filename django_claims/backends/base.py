@@ -224,6 +224,10 @@ class BaseClaimBackend:
         """Return what is wrong with the settings of this alias, without any network."""
         return []
 
+    def check_deployment(self) -> list[Problem]:
+        """Return what does for development and not for a site, without any network."""
+        return []
+
     def verb_timeout(self) -> float:
         """Return the seconds that a verb which starts now may take."""
         ends: float | None = getattr(_limit, "ends", None)

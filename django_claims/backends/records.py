@@ -27,22 +27,25 @@ def read_record(text: str, *, name: str, alias: str, now_us: int, left_ms: int, 
     expires_us = now_us + left_ms * 1000 if left_ms >= 0 else None
     if found is None or expires_us is None:
         return unreadable_lease(name=name, alias=alias, now_us=now_us, expires_us=expires_us)
-    ttl_ms = int(found[4])
-    return read_lease(
-        name=name,
-        alias=alias,
-        fence=int(found[2]),
-        kind=found[6],
-        holder=found[7],
-        progress=found[8],
-        flag=flag,
-        acquired_us=int(found[3]),
-        renewed_us=min(max(int(found[3]), expires_us - ttl_ms * 1000), now_us),
-        expires_us=expires_us,
-        now_us=now_us,
-        ttl_ms=ttl_ms,
-        heartbeat_ms=int(found[5]),
-    )
+    try:
+        acquired_us, ttl_ms = int(found[3]), int(found[4])
+        return read_lease(
+            name=name,
+            alias=alias,
+            fence=int(found[2]),
+            kind=found[6],
+            holder=found[7],
+            progress=found[8],
+            flag=flag,
+            acquired_us=acquired_us,
+            renewed_us=min(max(acquired_us, expires_us - ttl_ms * 1000), now_us),
+            expires_us=expires_us,
+            now_us=now_us,
+            ttl_ms=ttl_ms,
+            heartbeat_ms=int(found[5]),
+        )
+    except (ValueError, OverflowError):  # numbers that are no dates
+        return unreadable_lease(name=name, alias=alias, now_us=now_us, expires_us=expires_us)
 
 
 def flag_words(reason: str, by: str) -> str:

@@ -292,6 +292,21 @@ class RedisBackend(BaseClaimBackend):
     def close(self) -> None:
         self._connections.close()
 
+    def check_deployment(self) -> list[conf.Problem]:
+        """A cache is cleared at deploys and in despair, and Redis then clears the whole database."""
+        if self._cache_alias != "default":
+            return []
+        return [
+            conf.Problem(
+                "W110",
+                f"CLAIMS[{self.alias!r}] shares the cache 'default': cache.clear() on any alias of that Redis database "
+                f"wipes all leases, and an eviction policy may.",
+                "Give claims an alias of CACHES with a database of its own, and keep maxmemory-policy at noeviction.",
+                self.alias,
+                is_error=False,
+            )
+        ]
+
     def describe(self) -> str:
         where = self._connections.pool.connection_kwargs
         return f"Redis {where.get('host', where.get('path', ''))}:{where.get('port', '')}/{where.get('db', 0)}"
