@@ -9,6 +9,7 @@ project = _project["name"]
 author = _project["authors"][0]["name"]
 release = version = _project["version"]
 extensions = ["myst_parser"]
+myst_enable_extensions = ["deflist"]
 html_theme = "furo"
 html_title = f"{project} {version}"
 exclude_patterns = ["_build"]
