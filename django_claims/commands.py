@@ -106,23 +106,23 @@ def _with_options(add_arguments: Callable[..., None]) -> Callable[..., None]:
             return  # a subclass has called the class that it was made from
         group = parser.add_argument_group("single instance")
         group.add_argument(
-            "--claim-timeout", type=_seconds, metavar="SECONDS", help="Wait so long for another run to end."
+            "--claim-timeout", type=seconds, metavar="SECONDS", help="Wait so long for another run to end."
         )
         group.add_argument(
-            "--claim-exit-code", type=_exit_code, metavar="N", help="Exit with this code if another run goes on."
+            "--claim-exit-code", type=exit_code, metavar="N", help="Exit with this code if another run goes on."
         )
         group.add_argument("--no-claim", action="store_true", help="Run without the claim, even beside another run.")
 
     return wrapped
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     value = float(text)
     milliseconds(value, "--claim-timeout", at_least=0)
     return value
 
 
-def _exit_code(text: str) -> int:
+def exit_code(text: str) -> int:
     value = int(text)
     if not 0 <= value <= 255:
         raise ValueError(text)

@@ -37,7 +37,22 @@ def single_instance(
     exit_code: int | None = None,
     stop_on_shutdown: bool | None = None,
 ) -> Callable[[Target], Target]: ...
-def single_instance(target: Any = None, /, **arguments: Any) -> Any:
+def single_instance(
+    target: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    key: Any = None,
+    using: str = conf.DEFAULT_ALIAS,
+    ttl: Duration | None = None,
+    timeout: Duration | None = 0.0,
+    on_refused: str = "fail",
+    on_lost: str | None = None,
+    min_hold: Duration = 0.0,
+    max_hold: Duration | None = None,
+    exit_code: int | None = None,
+    stop_on_shutdown: bool | None = None,
+) -> Any:
     """
     Let one run at a time do this, across all processes and machines.
 
@@ -53,7 +68,19 @@ def single_instance(target: Any = None, /, **arguments: Any) -> Any:
 
     Limit: the work is guarded, not what it leaves running.
     """
-    guard = Guard(**arguments)
+    guard = Guard(
+        name=name,
+        key=key,
+        using=using,
+        ttl=ttl,
+        timeout=timeout,
+        on_refused=on_refused,
+        on_lost=on_lost,
+        min_hold=min_hold,
+        max_hold=max_hold,
+        exit_code=exit_code,
+        stop_on_shutdown=stop_on_shutdown,
+    )
     _judge(guard)
     if target is None:
         return functools.partial(_decorate, guard=guard)

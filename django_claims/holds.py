@@ -370,7 +370,8 @@ class Hold(AsyncHold):
         was_lost = self.lost
         if self.release_on_commit and self.is_open and release_at_the_end(self):
             return
-        warn_once(self.name)
+        if self._keeper is not None:
+            warn_once(self.name)
         self.left(was_lost, self.release(), exc)
 
     def left(self, was_lost: bool, result: ReleaseResult, exc: BaseException | None) -> None:

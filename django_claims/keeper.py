@@ -17,9 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from django.db import close_old_connections
+
 from django_claims import registry
 from django_claims.backends.base import Notice, ReleaseRequest, within
 from django_claims.clock import clock
+from django_claims.conf import MIN_STORE_TIMEOUT
 from django_claims.exceptions import BackendUnavailable, ClaimError
 from django_claims.handler import claim_backends
 from django_claims.heartbeat import Heartbeat, Schedule
@@ -159,6 +162,7 @@ class Keeper:
             if self._watched:
                 self._listen()
         self._delete_orphans()
+        close_old_connections()  # what receivers of our signals may have opened in this thread
         with self._lock:
             times = [self._due.next(), self._orphans_due.next()]
             if len(self._due):
@@ -173,7 +177,7 @@ class Keeper:
             requests += mine
         sent_at = clock()  # before connecting: the lease may be as old as that
         try:
-            with within(min(hold.heartbeat_ms for hold in holds) / 2000):
+            with within(max(min(hold.heartbeat_ms for hold in holds) / 2000, MIN_STORE_TIMEOUT)):
                 answers = claim_backends[self.alias].renew(requests)
         except Exception as error:
             if not isinstance(error, BackendUnavailable):
@@ -318,6 +322,7 @@ class _Deadlines:
                 errand()
             except Exception:
                 logger.exception("An errand failed")
+        close_old_connections()  # as in the other thread
         with self._lock:
             times = [when for when, _ in self._errands]
             if (first := self._due.next()) is not None:
