@@ -32,7 +32,7 @@ from django_claims.handler import claim_backends
 from django_claims.holders import Holder, this_holder
 from django_claims.leases import Progress
 from django_claims.test import BackendContract, wait_until
-from tests.servers import CommandLog
+from tests.servers import CommandLog, GivenServer
 
 DJANGO_REDIS = "django_redis.cache.RedisCache"
 DJANGO = "django.core.cache.backends.redis.RedisCache"
@@ -50,7 +50,7 @@ def cache_class(request):
 @pytest.fixture
 def backend_on():
     """Make backends: `backend_on(server or url, cache_class, **CACHES params)`. Closes them at the end."""
-    made, overrides = [], []
+    made, overrides, given = [], [], []
 
     def make(server, cache_class=DJANGO_REDIS, *, claims=None, store_timeout=5.0, alias="default", **cache):
         location = server if isinstance(server, str | list) else server.url
@@ -62,13 +62,24 @@ def backend_on():
         overrides.append(override)
         settings = AliasSettings(alias=alias, backend=BACKEND, store_timeout=store_timeout, options=claims or {})
         made.append(RedisBackend(settings))
+        if isinstance(server, GivenServer):
+            given.append((server, made[-1]))
         return made[-1]
 
     yield make
+    for server, backend in given:
+        remove_all(server, backend)
     for backend in made:
         backend.close()
     for override in reversed(overrides):
         override.disable()
+
+
+def remove_all(server, backend):
+    """Leave no key of a backend's on a server that others use too."""
+    with contextlib.closing(server.client()) as client:
+        for key in client.scan_iter(match=backend._key("*"), count=5000):
+            client.unlink(key)
 
 
 def request_of(name, token=None, ttl_ms=LONG, over_fence=None, holder=HOLDER):
@@ -139,9 +150,7 @@ class RedisContract(BackendContract):
     def fresh_backend(self, redis_server, backend_on):
         self.backend = backend_on(redis_server, self.cache_class, KEY_PREFIX=f"test-{uuid.uuid4().hex}")
         yield
-        with contextlib.closing(redis_server.client()) as client:
-            for key in client.scan_iter(match=self.backend._key("*").replace("[", "\\["), count=5000):
-                client.unlink(key)
+        remove_all(redis_server, self.backend)
 
 
 class TestOverDjangoRedis(RedisContract):
