@@ -18,10 +18,11 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_claims import conf, interrupts, registry, signals
+from django_claims import conf, interrupts, registry, shutdown, signals
 from django_claims.backends.base import AcquireRequest, Grant, Refusal, within
 from django_claims.clock import clock
 from django_claims.exceptions import BackendUnavailable, ClaimHeld, ClaimRefused, ClaimStopped, InvalidClaim
@@ -109,6 +110,7 @@ class Acquiring:
                 )
             self._on_loss.append(interrupts.raise_in_main_thread)
         self.started = clock()
+        self._was_slow = False
         self.enabled = conf.enabled()
         if self.enabled:
             settings = claim_backends[self.alias].settings
@@ -146,12 +148,23 @@ class Acquiring:
         try:
             if self._hurries:
                 with within(self._hurry):
-                    return self._once(sent_at)
-            return self._once(sent_at)
+                    outcome = self._once(sent_at)
+            else:
+                outcome = self._once(sent_at)
         except BaseException:
             # Anything at all, a signal's exception too: the grant may exist, and nobody has it.
-            self.keeper.delete_later(orphan_of(self.claim.names, self._token, self.ttl_ms, self.heartbeat_ms))
+            self._delete_later()
             raise
+        if clock() - sent_at > SLOW_SECONDS:
+            # Its twin, the client's or the network's second try, may still be on its way.
+            self._was_slow = True
+        if isinstance(outcome, Hold):
+            outcome.is_slow = self._was_slow
+        return outcome
+
+    def _delete_later(self) -> None:
+        """Delete the token, should it be granted or have been."""
+        self.keeper.delete_later(orphan_of(self.claim.names, self._token, self.ttl_ms, self.heartbeat_ms))
 
     def _once(self, sent_at: float) -> Hold | Refused:
         answer = self._ask(None)
@@ -208,11 +221,12 @@ class Acquiring:
             watch=self._watch,
             trip=self._trip,
             on_loss=self._on_loss,
-            is_slow=took > SLOW_SECONDS,
             stop_on_shutdown=claim.stop_on_shutdown,
             on_lost=claim.on_lost,
             release_on_commit=claim.release_on_commit,
         )
+        if claim.stop_on_shutdown and shutdown.draining():
+            hold.shutting_down(shutdown.draining_reason())
         if claim.on_lost == "interrupt":
             interrupts.install()
             hold.on_end = interrupts.restore
@@ -235,6 +249,8 @@ class Acquiring:
                 if signals.claim_acquired.receivers:
                     signals.send(signals.claim_acquired, name=name, alias=alias, lease=outcome.lease, waited=waited)
             return outcome
+        if self._was_slow:
+            self._delete_later()
         logger.info("Claim refused name=%s alias=%s lease=%s", name, alias, outcome.lease and outcome.lease.holder)
         signals.send(
             signals.claim_refused,
@@ -269,9 +285,9 @@ class Acquiring:
         while True:
             trying = start(self.once, kind="try")
             try:
-                outcome = await asyncio.shield(trying)
+                outcome = await asyncio.wrap_future(trying)
             except asyncio.CancelledError:
-                # The try goes on in its thread: what it may be granted goes back.
+                # A try that has begun goes on in its thread, with or without a loop: what it may be granted goes back.
                 trying.add_done_callback(_give_back)
                 raise
             if isinstance(outcome, Hold) or outcome.is_final or (left := self._left()) <= 0:
@@ -285,7 +301,7 @@ class Acquiring:
         return float("inf") if self.timeout is None else self.started + self.timeout - clock()
 
 
-def _give_back(trying: asyncio.Future[Hold | Refused]) -> None:
+def _give_back(trying: Future[Hold | Refused]) -> None:
     """Let go of what was granted to a task that was cancelled meanwhile."""
     if trying.cancelled() or trying.exception() is not None:
         return

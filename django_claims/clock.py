@@ -10,7 +10,6 @@ replace functions of the `time` module by name, and leave `clock_gettime` alone.
 from __future__ import annotations
 
 import functools
-import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -54,14 +53,26 @@ def milliseconds(value: object, what: str, *, at_least: int = 1) -> int:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise InvalidClaim(f"{what} should be a number of seconds or a timedelta, not {value!r}.")
-    if not math.isfinite(seconds) or seconds > 10**10:
-        raise InvalidClaim(f"{what} should be a finite number of seconds, not {value!r}.")
+    if not -(10**10) <= seconds <= 10**10:  # NaN too, and integers beyond all floats
+        raise InvalidClaim(f"{what} should be a finite number of seconds, not {shown(value)}.")
     if seconds < 0:
         raise InvalidClaim(f"{what} should not be negative, and is {value!r}.")
     whole = round(seconds * 1000)
     if seconds * 1000 < at_least:
         raise InvalidClaim(f"{what} should be at least {at_least / 1000} s, not {value!r}.")
     return whole
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it. Python refuses to write integers of some thousand digits."""
+    if isinstance(value, int) and abs(value) >= 10**60:
+        return "a number of over 60 digits"
+    return repr(value)
+
+
+def iso(moment: datetime | None) -> str | None:
+    """Return a time as JSON has it: ISO 8601 in UTC, always with as many digits."""
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def ago(seconds: float) -> str:

@@ -78,10 +78,13 @@ class Guard:
 def guard_command(cls: type[BaseCommand], guard: Guard) -> type[BaseCommand]:
     """Guard a command class, and the classes made from it, in place."""
     _wrap(cls, guard)
-    before = cls.__init_subclass__.__func__  # type: ignore[attr-defined]
+    own = cls.__dict__.get("__init_subclass__")
 
     def __init_subclass__(sub: type[BaseCommand], /, **kwargs: Any) -> None:
-        before(sub, **kwargs)
+        if own is not None:
+            own.__func__(sub, **kwargs)
+        else:
+            super(cls, sub).__init_subclass__(**kwargs)
         _wrap(sub, guard)
 
     cls.__init_subclass__ = classmethod(__init_subclass__)  # type: ignore[assignment]

@@ -8,7 +8,6 @@ handler raises the first error of an alias when that alias is used.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,6 +17,7 @@ from django.conf import settings as django_settings
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
+from django_claims.clock import shown
 from django_claims.exceptions import InvalidClaimsSetting
 
 DEFAULT_ALIAS = "default"
@@ -26,6 +26,7 @@ DEFAULT_STORE_TIMEOUT = 5.0
 MIN_STORE_TIMEOUT = 0.1
 DEFAULT_EXIT_CODE = 75
 DEFAULT_GRACE = 5.0
+MAX_SECONDS = 10**10
 
 MEMORY = "django_claims.backends.memory.MemoryBackend"
 REDIS = "django_claims.backends.redis.RedisBackend"
@@ -220,17 +221,20 @@ def _shape_problem(raw: Any) -> Problem:
 
 
 def _did_you_mean(word: object, known: Any) -> str:
-    close = difflib.get_close_matches(str(word), [str(k) for k in known], n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    by_upper = {str(name).upper(): str(name) for name in known}  # ttl means TTL, and CLOCK means clock
+    close = difflib.get_close_matches(str(word).upper(), by_upper, n=1)
+    return f"; did you mean {by_upper[close[0]]!r}?" if close else ""
 
 
 def _seconds_problem(value: Any, *, least: float) -> str:
     """Return what is wrong with a number of seconds, or ''."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds != seconds:
         return f"should be a number of seconds or a timedelta, not {value!r}."
+    if seconds > MAX_SECONDS:
+        return f"should be at most {MAX_SECONDS} s, not {shown(value)}."
     if seconds < least:
-        return f"should be at least {least} s, not {value!r}."
+        return f"should be at least {least} s, not {shown(value)}."
     return ""
 
 

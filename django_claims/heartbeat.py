@@ -95,7 +95,7 @@ class Heartbeat:
                 self._due = float("inf")
             try:
                 due = self._work()
-            except Exception:
+            except BaseException:  # SystemExit too: somebody's callable must not end the renewals
                 logger.exception("Heartbeat work failed, and is tried again alias=%s", self.alias)
                 due = clock() + 1.0
             with self._changed:
@@ -108,8 +108,7 @@ class Heartbeat:
                         break
                     self._due = self._last_use + IDLE_SECONDS
                 while (left := self._due - clock()) > 0:
-                    # In slices: a suspended machine or a moved clock never makes a wait endless.
-                    self._changed.wait(min(left, 60.0))
+                    self._changed.wait(left)
         if self._at_end is not None:
             try:
                 self._at_end()

@@ -72,7 +72,7 @@ class Holder:
         return {
             "host": self.host,
             "pid": self.pid,
-            "started_at": self.started_at.isoformat() if self.started_at else None,
+            "started_at": clock.iso(self.started_at),
             "label": self.label,
             "node": self.node,
             "task_id": self.task_id,

@@ -64,6 +64,7 @@ class Hold(AsyncHold):
     on_end: Callable[[], Any] | None = None
     _loss: LossReason | None = None
     _released = False
+    is_slow = False  # a late copy of its acquire may come after its release
 
     def __init__(
         self,
@@ -82,7 +83,6 @@ class Hold(AsyncHold):
         watch: str | None = None,
         trip: Callable[[], Any] | None = None,
         on_loss: Sequence[Callable[[Hold], Any]] = (),
-        is_slow: bool = False,
         stop_on_shutdown: bool = False,
         on_lost: str = "flag",
         release_on_commit: bool = False,
@@ -103,7 +103,6 @@ class Hold(AsyncHold):
         self._cap = float("inf") if max_hold is None else sent_at + max_hold
         self.deadline = min(sent_at + self.renew_deadline, self._cap) if keeper else float("inf")
         self._acquired_us = self._renewed_us = grant.acquired_us if grant else 0
-        self._is_slow = is_slow
         self._on_loss = on_loss
         if watch is not None:
             self._watch = watch
@@ -272,17 +271,17 @@ class Hold(AsyncHold):
             extra=self.log_extra(),
         )  # fmt: skip
         self.wake_for_loss()
-        for tell in self._on_loss:
-            tell(self)
         held_for = clock() - self._since
         signals.send(
-            signals.claim_lost,
-            name=self.name,
-            alias=self.alias,
-            lease=self.lease,
-            reason=reason,
-            held_for=held_for,
+            signals.claim_lost, name=self.name, alias=self.alias, lease=self.lease, reason=reason, held_for=held_for
         )
+        for tell in self._on_loss:
+            try:
+                tell(self)
+            except ClaimLost:
+                raise  # the interrupt itself, if this is the main thread
+            except BaseException:  # a loop that is closed
+                logger.exception("A loss could not be told name=%s", self.name)
 
     def fork(self) -> None:
         """In a forked child: it is the parent's. No signal, no store, no lock of the parent's threads."""
@@ -306,9 +305,9 @@ class Hold(AsyncHold):
             return ReleaseResult.NOT_HELD
         if self._keeper is None:
             return ReleaseResult.RELEASED
-        backend = claim_backends[self.alias]
-        waited = self._keeper.drop(self, wait=backend.settings.store_timeout / 2)
         try:
+            backend = claim_backends[self.alias]
+            waited = self._keeper.drop(self, wait=backend.settings.store_timeout / 2)
             if waited:
                 with within(backend.settings.store_timeout - waited):
                     answers = backend.release(requests)
@@ -317,6 +316,7 @@ class Hold(AsyncHold):
             result = result_of(answers)
         except Exception as error:
             result = ReleaseResult.UNKNOWN
+            self._keeper.drop(self)
             logger.warning(
                 "Release failed; the lease ends with its TTL at the latest name=%s alias=%s error=%s",
                 self.name, self.alias, error, exc_info=not isinstance(error, BackendUnavailable),
@@ -336,6 +336,8 @@ class Hold(AsyncHold):
         registry.remove(self.token, self.alias, self.names)
         if self.on_end is not None:
             self.on_end()
+        if self._news is not None:
+            self._news.set()  # somebody sleeps on it in another thread
         rest = 0.0 if lost else self._since + self._min_hold - clock()
         rest_ms = round(rest * 1000) if rest > 0.001 else 0
         return [ReleaseRequest(name, self.token, self.fence, rest_ms) for name in self.names]
@@ -343,7 +345,7 @@ class Hold(AsyncHold):
     def end(self, result: ReleaseResult) -> None:
         """After the store was asked: see to what it may still do, and tell the others."""
         assert self._keeper is not None
-        if result is ReleaseResult.UNKNOWN or self._is_slow:
+        if result is ReleaseResult.UNKNOWN or self.is_slow:
             self._keeper.delete_later(self.as_orphan())
         logger.debug("Claim released name=%s alias=%s fence=%s result=%s", self.name, self.alias, self.fence, result)
         if signals.claim_released.receivers:
@@ -363,11 +365,18 @@ class Hold(AsyncHold):
             "claim_fence": self.fence,
         }
 
+    def __reduce__(self) -> Any:
+        raise TypeError(f"A hold of claim {self.name!r} is neither copied nor pickled: two would release it.")
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: object) -> None:
-        was_lost = self.lost
+        try:
+            was_lost = self.lost
+        except ClaimLost:  # on_lost="interrupt", in this very thread
+            self.release()
+            raise
         if self.release_on_commit and self.is_open and release_at_the_end(self):
             return
         if self._keeper is not None:
@@ -393,4 +402,6 @@ class Hold(AsyncHold):
             return
         self._released = True
         self._keeper.dropped.append(self.as_orphan(dropped=True))
+        if self.on_end is not None:
+            self.on_end()
         warnings.warn(f"Hold of claim {self.name!r} was dropped without release", ResourceWarning, 2, source=self)

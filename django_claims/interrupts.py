@@ -25,6 +25,7 @@ SIGNAL: int | None = (
 _lost: deque[Any] = deque()
 _before: Any = None
 _depth = 0
+_is_set = False
 
 
 def raise_in_main_thread(hold: Hold) -> None:
@@ -46,17 +47,17 @@ def _handler(signum: int, frame: Any) -> None:
 
 def install() -> None:
     """Set the handler. In the main thread only; counted."""
-    global _before, _depth
+    global _before, _depth, _is_set
     if SIGNAL is not None:
-        if _depth == 0:
-            _before = signal.signal(SIGNAL, _handler)
+        if not _is_set:
+            _before, _is_set = signal.signal(SIGNAL, _handler), True
         _depth += 1
 
 
 def restore() -> None:
-    """Put back what was there, once nobody needs ours."""
-    global _depth
-    if SIGNAL is not None and _depth and threading.current_thread() is threading.main_thread():
-        _depth -= 1
-        if _depth == 0:
-            signal.signal(SIGNAL, _before if _before is not None else signal.SIG_DFL)
+    """Put back what was there, once nobody needs ours: now, or at the next end in the main thread."""
+    global _depth, _is_set
+    _depth = max(_depth - 1, 0)
+    if SIGNAL is not None and _depth == 0 and _is_set and threading.current_thread() is threading.main_thread():
+        signal.signal(SIGNAL, _before if _before is not None else signal.SIG_DFL)
+        _is_set = False

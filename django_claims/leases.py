@@ -11,7 +11,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from django_claims.clock import ago, from_microseconds, wall
+from django_claims.clock import ago, from_microseconds, iso, wall
 from django_claims.holders import Holder
 
 
@@ -60,7 +60,7 @@ class Progress:
     at: datetime | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return {"done": self.done, "total": self.total, "note": self.note, "at": _iso(self.at)}
+        return {"done": self.done, "total": self.total, "note": self.note, "at": iso(self.at)}
 
     def pack(self) -> str:
         at = self.at.timestamp() if self.at else 0
@@ -110,9 +110,9 @@ class StopFlag:
             "keep": self.keep,
             "reason": self.reason,
             "by": self.by,
-            "requested_at": _iso(self.requested_at),
-            "expires_at": _iso(self.expires_at),
-            "seen_at": _iso(self.seen_at),
+            "requested_at": iso(self.requested_at),
+            "expires_at": iso(self.expires_at),
+            "seen_at": iso(self.seen_at),
         }
 
 
@@ -149,10 +149,10 @@ class Lease:
             "fence": self.fence,
             "holder": self.holder.as_dict() if self.holder else None,
             "state": self.state,
-            "acquired_at": _iso(self.acquired_at),
-            "renewed_at": _iso(self.renewed_at),
-            "expires_at": _iso(self.expires_at),
-            "read_at": _iso(self.read_at),
+            "acquired_at": iso(self.acquired_at),
+            "renewed_at": iso(self.renewed_at),
+            "expires_at": iso(self.expires_at),
+            "read_at": iso(self.read_at),
             "ttl": self.ttl,
             "heartbeat": self.heartbeat,
             "age": self.age,
@@ -291,7 +291,3 @@ def local_time(moment: datetime) -> str:
     if local.date() == timezone.localtime(wall()).date():
         return f"{local:%H:%M:%S}"
     return f"{local:%Y-%m-%d %H:%M:%S %Z}".rstrip()
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat().replace("+00:00", "Z")

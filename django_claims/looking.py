@@ -259,7 +259,7 @@ class LookingHold:
         for wake in [*trips, *self._wakers]:
             try:
                 wake()
-            except Exception:
+            except BaseException:  # SystemExit too: this may be the thread that renews
                 logger.exception("A signal= callable failed name=%s", self.name)
 
     def forget_events(self) -> None:

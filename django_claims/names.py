@@ -91,7 +91,7 @@ def _written(value: Any, name: str) -> str:
         case float():
             return f"float={value!r}"
         case decimal.Decimal():
-            return f"decimal={value.normalize()}"  # 1.0 and 1.00 are the same number
+            return f"decimal={_written_decimal(value)}"
         case uuid.UUID():
             return f"uuid={value}"
         case dt.datetime():  # before date: every datetime is one
@@ -115,6 +115,18 @@ def _written(value: Any, name: str) -> str:
             pairs = sorted(f"{_written(k, name)}:{_written(v, name)}" for k, v in value.items())
             return f"dict({','.join(pairs)})"
     raise InvalidClaim(f"The key of claim {name!r} holds {value!r}, which has no identity of its own. {_HOW_TO_NAME}")
+
+
+def _written_decimal(value: decimal.Decimal) -> str:
+    """Return a number in one form: 1.0 and 1.00 are the same. Exact, whatever the precision of the moment."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        return str(value)  # infinity, or not a number
+    while len(digits) > 1 and digits[-1] == 0:
+        digits, exponent = digits[:-1], exponent + 1
+    if digits in ((), (0,)):
+        return "0"
+    return str(decimal.Decimal((sign, digits, exponent))).upper()
 
 
 def _plain(text: str) -> bool:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+from django_claims.exceptions import ClaimError
 
 T = TypeVar("T")
 
@@ -28,11 +31,27 @@ def _executor(kind: str) -> ThreadPoolExecutor:
     return _executors[kind]
 
 
-def start(func: Callable[[], T], *, kind: str = "end") -> asyncio.Future[T]:
-    """Run a function in one of our threads; cancelling what is returned does not stop it."""
-    return asyncio.get_running_loop().run_in_executor(_executor(kind), func)
+def start(func: Callable[[], T], *, kind: str = "end") -> Future[T]:
+    """
+    Run a function in one of our threads.
+
+    Raises ClaimError if there is no thread for it, and then never runs it: an executor has it
+    in line by then, and would run it with the next one's thread.
+    """
+    abandoned = threading.Event()
+
+    def run() -> T:
+        if abandoned.is_set():
+            raise ClaimError("abandoned")
+        return func()
+
+    try:
+        return _executor(kind).submit(run)
+    except RuntimeError as error:
+        abandoned.set()
+        raise ClaimError(f"No thread could be started for an async claim ({error}).") from error
 
 
 async def offload(func: Callable[[], T], *, kind: str = "end") -> T:
     """Run a function in one of our threads to its end, even if the caller is cancelled meanwhile."""
-    return await asyncio.shield(start(func, kind=kind))
+    return await asyncio.shield(asyncio.wrap_future(start(func, kind=kind)))

@@ -35,6 +35,11 @@ def draining() -> bool:
     return bool(_draining)
 
 
+def draining_reason() -> str:
+    """Return why, or ''."""
+    return _draining
+
+
 def start_draining(reason: str) -> None:
     """
     Tell this process that it is to shut down. Releases nothing; safe to call twice.

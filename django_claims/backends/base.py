@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from django_claims.clock import clock
 from django_claims.conf import AliasSettings, Problem, option_problem
@@ -31,6 +31,12 @@ FORMAT = 1
 """Stands at the head of every record. A record with a larger number is unreadable, and left alone."""
 
 
+def without_token(request: Any) -> str:
+    """Show a request as an error page may: an owner token is a password."""
+    shown = ", ".join(f"{name}={value!r}" for name, value in request._asdict().items() if name != "token")
+    return f"{type(request).__name__}({shown})"
+
+
 class AcquireRequest(NamedTuple):
     """One name that is wanted. `over_fence`: take over from that run, whose holder is known to be dead."""
 
@@ -40,6 +46,9 @@ class AcquireRequest(NamedTuple):
     heartbeat_ms: int
     holder: Holder
     over_fence: int | None = None
+
+    def __repr__(self) -> str:
+        return without_token(self)
 
 
 class Grant(NamedTuple):
@@ -67,6 +76,9 @@ class RenewRequest(NamedTuple):
     progress: str | None = None
     seen: bool = False  # the holder has taken note of its stop flag
 
+    def __repr__(self) -> str:
+        return without_token(self)
+
 
 class Renewal(enum.Enum):
     """What the store said to a renewal."""
@@ -90,6 +102,9 @@ class ReleaseRequest(NamedTuple):
     token: str
     fence: int = 0
     rest_ms: int = 0
+
+    def __repr__(self) -> str:
+        return without_token(self)
 
 
 class Released(enum.Enum):

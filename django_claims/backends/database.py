@@ -169,14 +169,15 @@ class DatabaseBackend(BaseClaimBackend):
         fence = max([now, *(row.fence + 1 for row in rows.values() if row is not None)])
         # In one order for all, so that no two transactions wait for each other.
         for request in sorted(requests, key=lambda request: digest(request.name)):
-            self._write(connection, request, rows[request.name], fence)
+            self._write(connection, request, rows[request.name], fence, now)
         return [Grant(fence, now) for _ in requests]
 
-    def _write(self, connection: Any, request: AcquireRequest, row: Any, fence: int) -> None:
+    def _write(self, connection: Any, request: AcquireRequest, row: Any, fence: int, now: int) -> None:
         values = {
             "digest": digest(request.name),
             "token": request.token,
             "fence": fence,
+            "acquired_us": now,
             "holder": request.holder.packed,
             "ttl_ms": request.ttl_ms,
             "ttl_us": request.ttl_ms * 1000,
@@ -345,7 +346,15 @@ class DatabaseBackend(BaseClaimBackend):
         if row is None:
             try:
                 # A row for a name that nobody has: a lease that has ended as it began.
-                free = {"token": "", "fence": 0, "holder": "", "ttl_ms": 0, "ttl_us": 0, "heartbeat_ms": 0}
+                free = {
+                    "token": "",
+                    "fence": 0,
+                    "acquired_us": now,
+                    "holder": "",
+                    "ttl_ms": 0,
+                    "ttl_us": 0,
+                    "heartbeat_ms": 0,
+                }
                 tables.NEW.run(connection, digest=digest(name), name=name, **free)
             except IntegrityError:
                 pass  # somebody was faster: there is a row now, and that is what is needed

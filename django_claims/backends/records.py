@@ -56,6 +56,8 @@ def read_flag(text: str, *, name: str, alias: str) -> StopFlag | None:
     """Return the stop flag that a value stands for, or None for none and for one that cannot be read."""
     try:
         kind, fence, expires, requested, seen, words = text.split(" ", 5)
+        if kind not in ("r", "k"):
+            return None
         reason, by, *_ = json.loads(words)
         return StopFlag(
             name=name,

@@ -21,7 +21,7 @@ import redis
 from django.core.cache import caches
 from django.core.cache.backends.base import InvalidCacheBackendError
 from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError, NoScriptError, RedisError, TimeoutError
+from redis.exceptions import ConnectionError, NoScriptError, ReadOnlyError, RedisError, TimeoutError
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
@@ -60,6 +60,11 @@ _scripts = {
     verb: _Script(verb)
     for verb in ("acquire", "renew", "release", "read", "names", "force_release", "set_flag", "flags")
 }
+
+
+def _is_no_primary(error: Exception) -> bool:
+    """Say whether a server has become a copy: what is written there is for another one now."""
+    return isinstance(error, ReadOnlyError) or "READONLY" in str(error)[:200]  # before Redis 7 inside a script's error
 
 
 class RedisBackend(BaseClaimBackend):
@@ -108,6 +113,7 @@ class RedisBackend(BaseClaimBackend):
             "retry_on_error": [],
             "health_check_interval": 0,
             "decode_responses": False,
+            "max_connections": 2**31,  # redis-py counts all that were ever made
         }
         pool: Any
         if isinstance(theirs, SentinelConnectionPool):
@@ -120,7 +126,7 @@ class RedisBackend(BaseClaimBackend):
             )
         else:
             pool = redis.ConnectionPool(connection_class=theirs.connection_class, **settings)
-        return Connections(pool, broken=ConnectionError, slow=TimeoutError)
+        return Connections(pool, broken=ConnectionError, slow=TimeoutError, is_no_primary=_is_no_primary)
 
     def _key(self, key: str) -> str:
         """Return a key by the cache's own rule. The braces put all of them into one cluster slot."""
@@ -161,13 +167,13 @@ class RedisBackend(BaseClaimBackend):
         return BackendUnavailable(self.alias, f"{type(error).__name__}: {error}"[:300])
 
     def _flag(self, name: str, value: bytes) -> StopFlag | None:
-        return read_flag(value.decode(errors="replace"), name=name, alias=self.alias) if value else None
+        return read_flag(_text(value), name=name, alias=self.alias) if value else None
 
     def _lease(self, name: str, now: int, kind: int, value: bytes, left: int, flag: bytes) -> Lease | None:
         if kind == 0:
             return None
         return read_record(
-            value.decode(errors="replace"),
+            _text(value),
             name=name,
             alias=self.alias,
             now_us=now,
@@ -244,7 +250,7 @@ class RedisBackend(BaseClaimBackend):
 
     def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
         raw: list[bytes] = self._run("names", [self._index_key], [])
-        names = sorted(name for name in (value.decode() for value in raw) if matches(name, match))
+        names = sorted(name for name in map(_text, raw) if matches(name, match))
         wanted = names[(page - 1) * per_page : page * per_page]
         found = [lease for lease, _, _ in self._read(wanted) if lease is not None] if wanted else []
         return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
@@ -282,9 +288,11 @@ class RedisBackend(BaseClaimBackend):
         answer = self._run("flags", [self._flags_key], [])
         notices = []
         for raw_name, value in zip(answer[::2], answer[1::2], strict=True):
-            name = raw_name.decode()
+            name = _text(raw_name)
             if name.endswith("\n"):
-                notices.append(Notice(name[:-1], forced_fence=int(value.split(b" ")[1])))
+                fence = _text(value).split(" ")[1:2]
+                if fence and fence[0].isdecimal():
+                    notices.append(Notice(name[:-1], forced_fence=int(fence[0])))
             elif flag := self._flag(name, value):
                 notices.append(Notice(name, flag))
         return notices
@@ -310,6 +318,11 @@ class RedisBackend(BaseClaimBackend):
     def describe(self) -> str:
         where = self._connections.pool.connection_kwargs
         return f"Redis {where.get('host', where.get('path', ''))}:{where.get('port', '')}/{where.get('db', 0)}"
+
+
+def _text(value: bytes) -> str:
+    """Return what is for reading, whoever wrote it."""
+    return value.decode(errors="replace")
 
 
 def _batches(requests: Sequence[Any]) -> list[Sequence[Any]]:

@@ -30,14 +30,18 @@ class Connections:
     Idle connections to one server, shared by all threads of the process.
 
     `pool` makes them (a redis-py pool of our own, used for nothing else); `broken` and
-    `slow` are the exceptions by which its client says that a connection was closed, or late.
+    `slow` are the exceptions by which its client says that a connection was closed, or late;
+    `is_no_primary` says of an answer that it came from a server that may no longer be written to.
     """
 
-    def __init__(self, pool: Any, broken: type[Exception], slow: type[Exception]) -> None:
+    def __init__(
+        self, pool: Any, broken: type[Exception], slow: type[Exception], is_no_primary: Callable[[Exception], bool]
+    ) -> None:
         self.pool = pool
         pool.connection_class = _bounded(pool.connection_class)
         self._broken = broken
         self._slow = slow
+        self._is_no_primary = is_no_primary
         self._idle: deque[Any] = deque()
         _all.add(self)
 
@@ -65,7 +69,6 @@ class Connections:
         connection.socket_connect_timeout = connection.socket_timeout = max(ends - clock(), 0.001)
         connection.must_end = ends
         connection.connect()
-        connection.must_end = None
         return connection
 
     def _exchange(self, connection: Any, commands: Sequence[tuple[Any, ...]], ends: float) -> list[Any]:
@@ -75,6 +78,7 @@ class Connections:
             if abs(left - connection.waits) > 0.05:  # a system call that most verbs can spare
                 connection._sock.settimeout(left)
                 connection.waits = left
+            connection.must_end, connection.reads = ends, 0
             packed = connection.pack_commands(commands) if _pack is None else [b"".join(map(_pack, commands))]
             connection.send_packed_command(packed, check_health=False)
             # Of the parser, since read_response() of a connection costs as much again as the answer.
@@ -93,6 +97,10 @@ class Connections:
             # Left in the middle (a signal, a thread killed): the next answer would be someone else's.
             if not whole:
                 connection.disconnect()
+        if first_error is not None and self._is_no_primary(first_error):
+            connection.disconnect()  # a new connection finds the new primary
+            self.close()
+            raise first_error
         self._idle.append(connection)
         if first_error is not None:
             raise first_error
@@ -115,17 +123,45 @@ class Connections:
         self.pool.reset()
 
 
+class _Socket:
+    """A socket of which all reads of one exchange end together: an answer that drips in is late as a whole."""
+
+    def __init__(self, sock: Any, connection: Any) -> None:
+        self._sock = sock
+        self._connection = connection
+        self.sendall, self.settimeout = sock.sendall, sock.settimeout  # of the common path
+
+    def recv(self, *args: Any) -> Any:
+        self._hurry()
+        return self._sock.recv(*args)
+
+    def recv_into(self, *args: Any) -> Any:
+        self._hurry()
+        return self._sock.recv_into(*args)
+
+    def _hurry(self) -> None:
+        connection = self._connection
+        connection.reads += 1
+        if connection.reads > 1:  # the first one has the timeout already
+            left = max(connection.must_end - clock(), 0.001)
+            self._sock.settimeout(left)
+            connection.waits = left
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
 def _bounded(connection_class: type) -> type:
-    """Return a subclass of a connection class whose replies all come before `must_end`, if that is set."""
+    """Return a subclass of a connection class whose reads all end at `must_end`."""
 
     class Bounded(connection_class):  # type: ignore[misc]
-        must_end: float | None = None
+        must_end: float = 0.0
+        reads: int = 0
         waits: float = 0.0  # the socket's timeout now
 
-        def read_response(self, *args: Any, **kwargs: Any) -> Any:
-            if self.must_end is not None and self._sock is not None:
-                self._sock.settimeout(max(self.must_end - clock(), 0.001))
-            return super().read_response(*args, **kwargs)
+        def _connect(self) -> Any:
+            self.reads = 1  # logging in is bounded from its first read
+            return _Socket(super()._connect(), self)
 
     Bounded.__name__ = Bounded.__qualname__ = connection_class.__name__
     return Bounded
