@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from django_claims.backends.memory import MemoryBackend
 from django_claims.clock import clock
 from django_claims.exceptions import BackendUnavailable
 from django_claims.heartbeat import Schedule, _all
-from django_claims.keeper import all_keepers, deadlines
+from django_claims.keeper import Keeper, all_keepers, deadlines
 from django_claims.shutdown import release_all, stop_draining
 
 FLAKY = "tests.helpers.FlakyBackend"
@@ -69,6 +70,20 @@ class ShiftedClock:
 
     def __call__(self) -> float:
         return clock() + self.by
+
+
+def shift_holds(patch: Any) -> ShiftedClock:
+    """
+    Give the holds, and nothing else, a clock that can be moved.
+
+    No thread of ours notices when it moves: as after SIGSTOP, when the guarded code runs on first.
+    """
+    moved = ShiftedClock()
+    for name in ("holds", "looking", "async_holds", "renewing"):
+        module = sys.modules.get(f"django_claims.{name}")
+        if hasattr(module, "clock"):
+            patch.setattr(module, "clock", moved)
+    return moved
 
 
 class Faults:
@@ -191,18 +206,18 @@ def tidy(settings: Any) -> Iterator[None]:
         if heartbeat.thread is not None and not heartbeat.thread.is_alive():
             heartbeat._reset()
     for keeper in all_keepers():
+        fresh = vars(Keeper(keeper.alias))
         with keeper._lock:
             keeper.dropped.clear()
-            keeper._orphans.clear()
-            keeper._watched.clear()
-            keeper._flagged.clear()
-            keeper._due, keeper._orphans_due = Schedule(), Schedule()
+            for name in ("_due", "_watched", "_flagged", "_orphans", "_orphans_due"):
+                if name in fresh:
+                    setattr(keeper, name, fresh[name])
     with deadlines._lock:
         deadlines._due = Schedule()
     for heartbeat in list(_all):
         if heartbeat.running:
             heartbeat.call_by(0.0)
-    for alias, _ in list(memory._stores):
+    for alias, _ in list(memory.stores):
         memory.forget(alias)
     faults.clear()
     assert registry.all_holds() == []
@@ -216,6 +231,14 @@ def threads() -> list[str]:
         if thread.name.startswith("django-claims ")
         and not thread.name.startswith(("django-claims try", "django-claims end"))
     )
+
+
+def wait_for_no_threads() -> None:
+    """Wait until all threads of the heartbeats have ended; with a short IDLE_SECONDS that is soon."""
+    for heartbeat in list(_all):
+        if heartbeat.running:
+            heartbeat.call_by(0.0)
+    wait_until(lambda: not threads(), 8)
 
 
 class Heard:

@@ -43,6 +43,7 @@ from tests.helpers import (
     faults,
     listening,
     run_in_thread,
+    shift_holds,
     stays,
     tidy,
     wait_until,
@@ -61,9 +62,7 @@ def calm(settings):
 @pytest.fixture
 def shifted(monkeypatch):
     """A clock that only the holds themselves look at."""
-    moved = ShiftedClock()
-    monkeypatch.setattr("django_claims.holds.clock", moved)
-    return moved
+    return shift_holds(monkeypatch)
 
 
 @pytest.fixture

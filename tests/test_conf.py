@@ -402,6 +402,7 @@ def test_without_claims_and_without_a_shared_cache_the_database_app_is_used_if_i
     written = SimpleNamespace(CACHES={"default": {"BACKEND": LOCMEM}}, INSTALLED_APPS=["django_claims", app])
 
     monkeypatch.setattr(conf, "django_settings", written)
+    monkeypatch.setattr("django_claims.guess.django_settings", written)
 
     assert conf.alias_settings("default").backend == conf.DATABASE
 

@@ -34,6 +34,7 @@ from tests.helpers import (
     faults,
     listening,
     run_in_thread,
+    shift_holds,
     stays,
     tidy,
     wait_until,
@@ -53,10 +54,7 @@ def calm(settings):
 @pytest.fixture
 def shifted(monkeypatch):
     """A clock that only the holds themselves look at: no thread of ours notices that it moves."""
-    moved = ShiftedClock()
-    for module in ("holds", "looking", "async_holds"):
-        monkeypatch.setattr(f"django_claims.{module}.clock", moved)
-    return moved
+    return shift_holds(monkeypatch)
 
 
 @pytest.fixture

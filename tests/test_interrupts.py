@@ -10,7 +10,7 @@ import pytest
 
 from django_claims import ClaimLost, InvalidClaim, LossReason, claim, force_release, interrupts
 from django_claims.clock import clock
-from tests.helpers import ShiftedClock, claims_settings, faults, listening, run_in_thread, tidy, wait_until
+from tests.helpers import claims_settings, faults, listening, run_in_thread, shift_holds, tidy, wait_until
 
 _tidy = pytest.fixture(autouse=True)(tidy)
 heard = pytest.fixture(listening)
@@ -147,10 +147,7 @@ def test_the_name_is_free_after_an_interrupt(heard):
 @pytest.fixture
 def shifted(monkeypatch):
     """A clock that only the holds themselves look at: the main thread is the first to notice."""
-    moved = ShiftedClock()
-    monkeypatch.setattr("django_claims.holds.clock", moved)
-    monkeypatch.setattr("django_claims.looking.clock", moved)
-    return moved
+    return shift_holds(monkeypatch)
 
 
 def test_a_loss_that_the_main_thread_itself_finds_is_told_to_all_the_same(shifted, heard):

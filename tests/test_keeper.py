@@ -38,6 +38,7 @@ from tests.helpers import (
     stays,
     threads,
     tidy,
+    wait_for_no_threads,
     wait_until,
 )
 
@@ -632,7 +633,7 @@ def test_a_dropped_hold_is_released_with_a_warning_and_an_error_that_names_it(ca
 
 
 def test_a_dropped_hold_keeps_no_thread_alive(short_idle):
-    wait_until(lambda: not threads(), 8)
+    wait_for_no_threads()
     held = claim("x", ttl=60).acquire()
 
     with pytest.warns(ResourceWarning):
@@ -667,7 +668,7 @@ def test_a_dropped_hold_does_not_end_the_next_one():
 
 
 def test_a_thousand_holds_of_one_alias_need_two_threads_and_each_further_alias_one_more(short, short_idle):
-    wait_until(lambda: not threads(), 8)
+    wait_for_no_threads()
     aliases = ("default", "other", "third")
     short.CLAIMS = {alias: {"BACKEND": FLAKY, "TTL": 60} for alias in aliases}
 
@@ -684,7 +685,7 @@ def test_a_thousand_holds_of_one_alias_need_two_threads_and_each_further_alias_o
 
 
 def test_after_500_claims_the_number_of_threads_is_back(short_idle):
-    wait_until(lambda: not threads(), 8)
+    wait_for_no_threads()
     before = threading.active_count()
 
     for number in range(500):
@@ -695,7 +696,7 @@ def test_after_500_claims_the_number_of_threads_is_back(short_idle):
 
 
 def test_after_the_last_hold_no_thread_waits_for_a_deadline_that_is_none(short_idle):
-    wait_until(lambda: not threads(), 8)
+    wait_for_no_threads()
     with claim("x", ttl=60):
         pass
 
@@ -749,7 +750,7 @@ def test_without_a_thread_nothing_is_taken(fresh_alias, monkeypatch):
 
 
 def test_without_a_thread_for_deadlines_nothing_is_taken(fresh_alias, monkeypatch, short_idle):
-    wait_until(lambda: not threads(), 8)
+    wait_for_no_threads()
     keeper_of(fresh_alias).heartbeat.call_by(clock() + 2)
 
     with monkeypatch.context() as patch:

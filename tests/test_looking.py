@@ -16,7 +16,7 @@ from django_claims import (
     request_stop,
 )
 from django_claims.clock import clock
-from tests.helpers import ShiftedClock, claims_settings, faults, tidy, wait_until
+from tests.helpers import claims_settings, faults, shift_holds, tidy, wait_until
 
 _tidy = pytest.fixture(autouse=True)(tidy)
 
@@ -30,10 +30,7 @@ def calm(settings):
 @pytest.fixture
 def shifted(monkeypatch):
     """A clock that only the holds themselves look at."""
-    moved = ShiftedClock()
-    for module in ("holds", "looking"):
-        monkeypatch.setattr(f"django_claims.{module}.clock", moved)
-    return moved
+    return shift_holds(monkeypatch)
 
 
 def soon(func, seconds=0.1):

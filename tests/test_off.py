@@ -20,6 +20,7 @@ from django_claims import (
     current_hold,
     draining,
     force_release,
+    heartbeat,
     hold,
     list_claims,
     list_stop_flags,
@@ -29,7 +30,7 @@ from django_claims import (
     start_draining,
     stop_flag,
 )
-from tests.helpers import listening, run_in_thread, threads, tidy, wait_until
+from tests.helpers import listening, run_in_thread, threads, tidy, wait_for_no_threads
 
 _tidy = pytest.fixture(autouse=True)(tidy)
 heard = pytest.fixture(listening)
@@ -138,8 +139,9 @@ def test_a_wrong_name_or_number_is_still_wrong():
             ask()
 
 
-def test_nothing_is_sent_and_no_thread_is_started(heard):
-    wait_until(lambda: not threads(), 8)
+def test_nothing_is_sent_and_no_thread_is_started(heard, monkeypatch):
+    monkeypatch.setattr(heartbeat, "IDLE_SECONDS", 0.1)
+    wait_for_no_threads()
 
     with claim("x"):
         request_stop("x")
