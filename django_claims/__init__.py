@@ -1,16 +1,6 @@
 """Cross-process claims and stop flags for Django."""
 
-from django_claims.claims import (
-    Claim,
-    aforce_release,
-    alist_claims,
-    claim,
-    current_hold,
-    force_release,
-    hold,
-    list_claims,
-    liveness,
-)
+from django_claims.claims import Claim, claim, current_hold, hold
 from django_claims.decorators import single_instance
 from django_claims.exceptions import (
     AlreadyRunning,
@@ -32,6 +22,7 @@ from django_claims.handler import claim_backends
 from django_claims.holders import Holder
 from django_claims.holds import Hold
 from django_claims.leases import Lease, LeasePage, LossReason, Progress, ReleaseResult, StopFlag
+from django_claims.operations import aforce_release, alist_claims, force_release, list_claims, liveness
 from django_claims.shutdown import draining, release_all, start_draining
 from django_claims.stop_flags import (
     aclear_stop,

@@ -74,6 +74,7 @@ def off_hold(claim: Claim) -> Hold:
         ttl_ms=0,
         heartbeat_ms=0,
         renew_deadline_ms=0,
+        stop_on_shutdown=claim.stop_on_shutdown,
     )
 
 

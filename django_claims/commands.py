@@ -12,6 +12,7 @@ import logging
 import os
 import shlex
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from django_claims import conf
 from django_claims.acquiring import Acquiring, Refused, off_hold
 from django_claims.claims import Claim, claim
 from django_claims.clock import Duration, clock, milliseconds
+from django_claims.deadlines import deadlines
 from django_claims.exceptions import (
     AlreadyRunning,
     BackendUnavailable,
@@ -35,7 +37,6 @@ from django_claims.exceptions import (
 )
 from django_claims.handler import claim_backends
 from django_claims.holds import Hold
-from django_claims.keeper import deadlines
 from django_claims.shutdown import CommandSignals
 
 logger = logging.getLogger(__name__)
@@ -173,13 +174,26 @@ class _Run:
                 if received.received is None:
                     self.command.stdout.write(self.command.style.WARNING(str(stop)))
                 output = None
-            except BackendUnavailable as error:
-                raise CommandError(str(error), returncode=UNAVAILABLE) from error
-            except ClaimLost as error:
-                raise CommandError(str(error), returncode=LOST) from error
+            except Exception as error:
+                if received.received is None:
+                    if (translated := self._with_exit_code(error)) is not error:
+                        raise translated from error
+                    raise
+                # Asked by a signal, it failed on its way out: both are said.
+                self.command.stderr.write(
+                    f"{type(error).__name__}: {error}" if isinstance(error, CommandError) else traceback.format_exc()
+                )
             if received.received is not None:
                 raise SystemExit(128 + received.received)
             return output
+
+    def _with_exit_code(self, error: Exception) -> Exception:
+        """Return the error that ends the process with the right status."""
+        if isinstance(error, BackendUnavailable):
+            return CommandError(str(error), returncode=UNAVAILABLE)
+        if isinstance(error, ClaimLost):
+            return CommandError(str(error), returncode=LOST)
+        return error
 
     def _run(self, body: Callable[[], Any], received: CommandSignals | None) -> Any:
         outcome = self._acquire()

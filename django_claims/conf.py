@@ -15,10 +15,15 @@ from typing import Any
 
 from django.conf import settings as django_settings
 from django.core.signals import setting_changed
-from django.utils.module_loading import import_string
 
 from django_claims.clock import shown
 from django_claims.exceptions import InvalidClaimsSetting
+from django_claims.guess import CACHE as CACHE
+from django_claims.guess import DATABASE as DATABASE
+from django_claims.guess import HOW_TO_SET as HOW_TO_SET
+from django_claims.guess import MEMORY as MEMORY
+from django_claims.guess import REDIS as REDIS
+from django_claims.guess import guess
 
 DEFAULT_ALIAS = "default"
 DEFAULT_TTL_MS = 180_000
@@ -28,28 +33,9 @@ DEFAULT_EXIT_CODE = 75
 DEFAULT_GRACE = 5.0
 MAX_SECONDS = 10**10
 
-MEMORY = "django_claims.backends.memory.MemoryBackend"
-REDIS = "django_claims.backends.redis.RedisBackend"
-DATABASE = "django_claims.backends.database.DatabaseBackend"
-CACHE = "django_claims.backends.cache.CacheBackend"
-
-REDIS_CACHES = {"django_redis.cache.RedisCache", "django.core.cache.backends.redis.RedisCache"}
-MEMCACHED_CACHES = {"django.core.cache.backends.memcached.BaseMemcachedCache"}
-
 ALIAS_KEYS = ("BACKEND", "TTL", "HEARTBEAT", "RENEW_DEADLINE", "STORE_TIMEOUT", "FOLLOW_DEAD", "OPTIONS")
 
 FLAT_SETTINGS = ("CLAIMS_EXIT_CODE", "CLAIMS_GRACE", "CLAIMS_ADMIN_READ_ONLY")
-
-HOW_TO_SET = (
-    "CLAIMS = {\n"
-    '    "default": {\n'
-    '        "BACKEND": "django_claims.backends.redis.RedisBackend",\n'
-    '        "OPTIONS": {"cache": "default"},  # a CACHES alias of django-redis or Django\'s RedisCache\n'
-    "    }\n"
-    "}\n"
-    "or, with no server, add 'django_claims.database' to INSTALLED_APPS and use\n"
-    '    "BACKEND": "django_claims.backends.database.DatabaseBackend"'
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,31 +175,7 @@ def _raw() -> Any:
     """Return CLAIMS as written, or the guess that stands in for it."""
     if hasattr(django_settings, "CLAIMS"):
         return django_settings.CLAIMS
-    return {DEFAULT_ALIAS: {"BACKEND": _guess()}}
-
-
-def _guess() -> str:
-    """Return the backend that suits the default cache."""
-    caches = getattr(django_settings, "CACHES", {})
-    if cache_is(caches.get("default", {}), REDIS_CACHES):
-        return REDIS
-    if cache_is(caches.get("default", {}), MEMCACHED_CACHES):
-        return CACHE
-    if any(app.startswith("django_claims.database") for app in django_settings.INSTALLED_APPS):
-        return DATABASE
-    return MEMORY
-
-
-def cache_is(params: Mapping[str, Any], family: set[str]) -> bool:
-    """Say whether a CACHES entry is of a family, by its class or one of the bases."""
-    path = params.get("BACKEND", "")
-    if path in family:
-        return True
-    try:
-        cls = import_string(path)
-    except ImportError:
-        return False
-    return any(f"{base.__module__}.{base.__qualname__}" in family for base in getattr(cls, "__mro__", ()))
+    return {DEFAULT_ALIAS: {"BACKEND": guess()}}
 
 
 def _shape_problem(raw: Any) -> Problem:

@@ -8,22 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from django_claims import registry, signals
-from django_claims.async_holds import AsyncHold
-from django_claims.backends.base import (
-    Grant,
-    Released,
-    ReleaseRequest,
-    Renewal,
-    RenewAnswer,
-    RenewRequest,
-    within,
-)
-from django_claims.clock import Duration, clock, milliseconds
-from django_claims.exceptions import BackendUnavailable, ClaimLost, InvalidClaim
+from django_claims.backends.base import Grant, Released, ReleaseRequest, within
+from django_claims.clock import clock
+from django_claims.exceptions import BackendUnavailable, ClaimLost
 from django_claims.handler import claim_backends
 from django_claims.holders import Holder
-from django_claims.keeper import Keeper, Orphan
+from django_claims.keeper import Keeper
 from django_claims.leases import HELD, Lease, LossReason, ReleaseResult, read_lease
+from django_claims.orphans import Orphan
+from django_claims.renewing import RenewableHold
 from django_claims.transactions import release_at_the_end, warn_once
 
 logger = logging.getLogger(__name__)
@@ -36,7 +29,6 @@ _RESULTS = {
     Released.GONE: ReleaseResult.EXPIRED,
     Released.NOT_OWNER: ReleaseResult.NOT_OWNER,
 }
-_REASONS = {Renewal.TAKEN: LossReason.TAKEN, Renewal.FORCED: LossReason.FORCED}
 
 
 def result_of(answers: list[Released]) -> ReleaseResult:
@@ -51,7 +43,7 @@ def orphan_of(names: tuple[str, ...], token: str, ttl_ms: int, heartbeat_ms: int
     return Orphan(names, token, clock() + ttl_ms / 1000, min(2.0, heartbeat_ms / 4000), dropped)
 
 
-class Hold(AsyncHold):
+class Hold(RenewableHold):
     """
     A claim that this process has, until released or lost. All methods work from any thread.
 
@@ -142,146 +134,9 @@ class Hold(AsyncHold):
             heartbeat_ms=self.heartbeat_ms,
         )
 
-    @property
-    def held(self) -> bool:
-        """Whether this process may go on. A comparison, no I/O."""
-        return not self._released and self._loss is None and (clock() < self.deadline or not self.lost)
-
-    @property
-    def lost(self) -> bool:
-        """Whether this process must assume that it no longer holds. Sticky; False after a clean release."""
-        if self._loss is None and not self._released and clock() >= self.deadline:
-            self.lose(LossReason.MAX_HOLD if self.deadline >= self._cap else LossReason.EXPIRED)
-        return self._loss is not None
-
-    @property
-    def loss_reason(self) -> LossReason | None:
-        return self._loss if self.lost else None
-
-    @property
-    def is_open(self) -> bool:
-        """Neither released nor lost, as far as anybody has noticed."""
-        return not self._released and self._loss is None
-
-    def remaining(self) -> float:
-        """Return the seconds until the local deadline, at least 0; infinite when claims are off. No I/O."""
-        return max(self.deadline - clock(), 0.0) if self.is_open else 0.0
-
     def __repr__(self) -> str:
         state = "released" if self._released else f"lost: {self._loss}" if self._loss else "held"
         return f"<Hold {self.name!r} fence={self.fence} {state}>"
-
-    # Renewal.
-
-    @property
-    def keeps_on(self) -> bool:
-        """Whether there is any use in renewing."""
-        return self._cap > clock()
-
-    def renew_requests(self) -> list[RenewRequest]:
-        """Return what to ask the store, once for each name."""
-        progress = self.progress_to_write()
-        return [
-            RenewRequest(name, self.token, self.fence, self.ttl_ms, progress, self.has_seen_flag) for name in self.names
-        ]
-
-    def renewed(self, sent_at: float, answers: list[RenewAnswer]) -> None:
-        """Take the store's answers to requests that were sent at that time."""
-        for answer in answers:
-            if answer.outcome is not Renewal.RENEWED:
-                late = clock() >= self._confirmed_at + self.ttl_ms / 1000
-                gone = LossReason.EXPIRED if late else LossReason.FORGOTTEN
-                self.lose(_REASONS.get(answer.outcome, gone))
-                return
-        if self.lost:
-            return  # a late yes revives nothing
-        self._confirmed_at = max(self._confirmed_at, sent_at)
-        self.deadline = max(self.deadline, min(sent_at + self.renew_deadline, self._cap))
-        self._renewed_us = answers[0].now_us
-        self.progress_written()
-        self.told_by_renewal([answer.flag for answer in answers])
-
-    def renew(self) -> bool:
-        """
-        Renew now. Return whether it is still held; False if it was lost or released.
-
-        Raises BackendUnavailable if the store did not answer: it is then still held until
-        the local deadline. Never takes a lease again that is gone.
-        """
-        if self._keeper is None:
-            return not self._released
-        if self.lost or self._released:
-            return False
-        sent_at = clock()
-        answers = claim_backends[self.alias].renew(self.renew_requests())
-        self.renewed(sent_at, answers)
-        return self.held
-
-    def verify(self) -> bool:
-        """
-        Ask the store whether it is still ours, as of its answer.
-
-        Raises BackendUnavailable if the store did not answer.
-        """
-        if self._keeper is None:
-            return not self._released
-        if self.lost or self._released:
-            return False
-        backend = claim_backends[self.alias]
-        if all(backend.held(name, self.token) for name in self.names):
-            return self.held
-        self.renew()  # which says why
-        return False
-
-    def ensure(self, seconds: Duration = 0.0) -> None:
-        """
-        See to it that at least so many seconds are left, renewing if need be; else raise ClaimLost.
-
-        Also when the store gives no answer: nobody can then promise so much. InvalidClaim if it
-        is more than the renew deadline, which is the most that there can ever be.
-        """
-        wanted = milliseconds(seconds, "ensure(seconds)", at_least=0) / 1000
-        if self._keeper is not None and wanted > self.renew_deadline:
-            raise InvalidClaim(
-                f"ensure({seconds!r}) asks claim {self.name!r} for more than its renew deadline "
-                f"({self.renew_deadline} s) can give; raise the TTL."
-            )
-        if self.held and self.remaining() > wanted:
-            return
-        try:
-            # As of when it was asked: else the renew deadline itself could never be had.
-            enough = self.renew() and self.deadline - self._confirmed_at >= wanted
-        except BackendUnavailable as error:
-            raise ClaimLost(self.name, self.loss_reason) from error
-        if not enough:
-            raise ClaimLost(self.name, self.loss_reason)
-
-    # Loss.
-
-    def lose(self, reason: LossReason) -> None:
-        """Make it lost, for good, and tell everybody who waits for that. The first reason stands."""
-        with registry.lock:
-            if self._loss is not None or self._released:
-                return
-            self._loss = reason
-        if self._keeper is not None:
-            self._keeper.drop(self)
-        logger.error(
-            "Claim lost name=%s alias=%s fence=%s reason=%s", self.name, self.alias, self.fence, reason,
-            extra=self.log_extra(),
-        )  # fmt: skip
-        self.wake_for_loss()
-        held_for = clock() - self._since
-        signals.send(
-            signals.claim_lost, name=self.name, alias=self.alias, lease=self.lease, reason=reason, held_for=held_for
-        )
-        for tell in self._on_loss:
-            try:
-                tell(self)
-            except ClaimLost:
-                raise  # the interrupt itself, if this is the main thread
-            except BaseException:  # a loop that is closed
-                logger.exception("A loss could not be told name=%s", self.name)
 
     def fork(self) -> None:
         """In a forked child: it is the parent's. No signal, no store, no lock of the parent's threads."""

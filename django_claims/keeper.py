@@ -2,8 +2,7 @@
 Keeps the holds of an alias alive, by one thread: renews what is due, all in one round trip,
 listens for stop flags once a second, and deletes what nobody holds any more.
 
-A second thread, one for all aliases, does no I/O: it says "lost" at each hold's deadline,
-whatever the thread that talks to the store is waiting for.
+What the thread itself finds late, it is not alone to find: see deadlines.py.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ import os
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import close_old_connections
 
-from django_claims import heartbeat, registry
-from django_claims.backends.base import Notice, ReleaseRequest, within
+from django_claims import registry
+from django_claims.backends.base import Notice, within
 from django_claims.clock import clock
 from django_claims.conf import MIN_STORE_TIMEOUT
+from django_claims.deadlines import deadlines
 from django_claims.exceptions import BackendUnavailable, ClaimError, InvalidClaimsSetting
 from django_claims.handler import claim_backends
 from django_claims.heartbeat import Heartbeat, Schedule
+from django_claims.orphans import Orphan, Orphans
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +32,6 @@ POLL_SECONDS = 1.0
 PROGRESS_SECONDS = 5.0
 STALE_SECONDS = 2.0
 """A last answer on stop flags older than this is not one to rely on."""
-
-
-@dataclass(slots=True)
-class Orphan:
-    """A token that may have a lease which nobody holds. Deleted again and again until a late request is over."""
-
-    names: tuple[str, ...]
-    token: str = field(repr=False)
-    until: float
-    retry: float
-    dropped: bool = False  # the hold was forgotten: say so
 
 
 class Keeper:
@@ -63,8 +51,7 @@ class Keeper:
         self._due: Schedule[str] = Schedule()
         self._watched: dict[str, set[str]] = {}  # name of a flag: tokens
         self._flagged: set[str] = set()
-        self._orphans: dict[str, Orphan] = {}
-        self._orphans_due: Schedule[str] = Schedule()
+        self._orphans = Orphans(self.alias)
         self._asked_at = self._answered_at = clock()
         self._unheard = False
         self.dropped.clear()
@@ -120,8 +107,7 @@ class Keeper:
     def delete_later(self, orphan: Orphan) -> None:
         """Delete a token, if it has a lease, now and again until a late request is over."""
         with self._lock:
-            self._orphans[orphan.token] = orphan
-            self._orphans_due.set(orphan.token, 0.0)
+            self._orphans.add(orphan)
         try:
             self.heartbeat.call_by(0.0)
         except RuntimeError:
@@ -130,7 +116,7 @@ class Keeper:
     def orphans(self) -> list[Orphan]:
         """Return the tokens that are still to be deleted, for the last try at exit."""
         with self._lock:
-            return [*self._orphans.values(), *self.dropped]
+            return [*self._orphans.all(), *self.dropped]
 
     def listen_if_stale(self) -> None:
         """Ask for news in this thread, if the last answer is too old. Briefly, and not more than once in a while."""
@@ -161,10 +147,10 @@ class Keeper:
             self.heartbeat.poked = False
             if self._watched:
                 self._listen()
-        self._delete_orphans()
+        self._orphans.delete(self._lock)
         close_old_connections()  # what receivers of our signals may have opened in this thread
         with self._lock:
-            times = [self._due.next(), self._orphans_due.next()]
+            times = [self._due.next(), self._orphans.next()]
             if len(self._due):
                 times.append(self._asked_at + POLL_SECONDS)
         return min((time for time in times if time is not None), default=None)
@@ -252,30 +238,7 @@ class Keeper:
                     self._watched[name].discard(orphan.token)
                     if not self._watched[name]:
                         del self._watched[name]
-                self._orphans[orphan.token] = orphan
-                self._orphans_due.set(orphan.token, 0.0)
-
-    def _delete_orphans(self) -> None:
-        with self._lock:
-            tokens = self._orphans_due.pop_due(clock())
-            due = [orphan for token in tokens if (orphan := self._orphans.get(token)) is not None]
-        if not due:
-            return
-        try:
-            claim_backends[self.alias].release(
-                [ReleaseRequest(name, orphan.token) for orphan in due for name in orphan.names]
-            )
-            answered = True
-        except Exception as error:
-            answered = False
-            logger.warning("A lease that may be left could not be deleted yet alias=%s error=%s", self.alias, error)
-        now = clock()
-        with self._lock:
-            for orphan in due:
-                if now >= orphan.until or (answered and orphan.dropped):
-                    self._orphans.pop(orphan.token, None)
-                else:
-                    self._orphans_due.set(orphan.token, now + orphan.retry)
+                self._orphans.add(orphan)
 
     def _at_end(self) -> None:
         try:
@@ -284,61 +247,6 @@ class Keeper:
             pass  # the alias was there for a test
 
 
-class _Deadlines:
-    """Says "lost" in time, without any I/O."""
-
-    def __init__(self) -> None:
-        self.heartbeat = Heartbeat("deadlines", self._work)
-        self.start_anew()
-
-    def start_anew(self) -> None:
-        self._lock = threading.RLock()
-        self._due: Schedule[str] = Schedule()
-        self._errands: list[tuple[float, Callable[[], object]]] = []
-
-    def run_at(self, when: float, errand: Callable[[], object]) -> None:
-        """Have something short, without I/O, done in this thread. May be called from a signal handler."""
-        with self._lock:
-            self._errands.append((when, errand))
-        self.heartbeat.call_by(when)
-
-    def set(self, token: str, when: float) -> None:
-        with self._lock:
-            self._due.set(token, when)
-        self.heartbeat.call_by(when)
-
-    def discard(self, token: str) -> None:
-        with self._lock:
-            self._due.discard(token)
-            left = len(self._due)
-        if not left and self.heartbeat.running:
-            self.heartbeat.call_by(clock() + heartbeat.IDLE_SECONDS)  # or it would wait for a deadline that is none
-
-    def _work(self) -> float | None:
-        with self._lock:
-            tokens = self._due.pop_due(clock())
-        for token in tokens:
-            hold = registry.get(token)
-            if hold is not None and not hold.lost and hold.is_open:
-                self.set(token, hold.deadline)  # renewed meanwhile
-        with self._lock:
-            now = clock()
-            due = [errand for when, errand in self._errands if when <= now]
-            self._errands = [(when, errand) for when, errand in self._errands if when > now]
-        for errand in due:
-            try:
-                errand()
-            except BaseException:
-                logger.exception("An errand failed")
-        close_old_connections()  # as in the other thread
-        with self._lock:
-            times = [when for when, _ in self._errands]
-            if (first := self._due.next()) is not None:
-                times.append(first)
-        return min(times, default=None)
-
-
-deadlines = _Deadlines()
 _keepers: dict[str, Keeper] = {}
 _keepers_lock = threading.Lock()
 
@@ -362,7 +270,6 @@ def _after_fork_in_child() -> None:
     _keepers_lock = threading.Lock()
     for keeper in _keepers.values():
         keeper._start_anew()
-    deadlines.start_anew()
 
 
 if hasattr(os, "register_at_fork"):

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django_claims import registry, signals
 from django_claims.backends.base import Notice
 from django_claims.clock import clock, milliseconds, wall
+from django_claims.deadlines import deadlines
 from django_claims.exceptions import ClaimLost, StopRequested
-from django_claims.keeper import PROGRESS_SECONDS, Keeper, deadlines
+from django_claims.keeper import PROGRESS_SECONDS, Keeper
 from django_claims.leases import Lease, LossReason, Progress, StopFlag
 from django_claims.names import cut
 
@@ -61,6 +62,7 @@ class LookingHold:
     _unwritten: Progress | None = None
     _sent: Progress | None = None
     write_by = float("inf")
+    _wrote_at = float("-inf")
     has_looked = False  # does the guarded code look at all? Then SIGTERM gives it time
 
     @property
@@ -164,7 +166,8 @@ class LookingHold:
             note = before.note if before else ""
         self._progress = self._unwritten = Progress(done=done, total=total, note=cut(note), at=wall())
         if self.write_by == float("inf") and self._keeper is not None and self.is_open:
-            self.write_by = clock() + PROGRESS_SECONDS
+            # The first one at once, so that people see it begin; then one in a while.
+            self.write_by = max(clock(), self._wrote_at + PROGRESS_SECONDS)
             self._keeper.renew_by(self.token, self.write_by)
 
     def progress_to_write(self) -> str | None:
@@ -174,6 +177,8 @@ class LookingHold:
 
     def progress_written(self) -> None:
         """The store has what progress_to_write() gave."""
+        if self._sent is not None:
+            self._wrote_at = clock()
         if self._unwritten is self._sent:
             self._unwritten = None
             self.write_by = float("inf")

@@ -17,9 +17,10 @@ from typing import Any, Self
 from django_claims import conf, registry, signals
 from django_claims.backends.base import Released, ReleaseRequest, within
 from django_claims.clock import clock
+from django_claims.deadlines import deadlines
 from django_claims.handler import claim_backends
 from django_claims.holds import result_of
-from django_claims.keeper import all_keepers, deadlines
+from django_claims.keeper import all_keepers
 from django_claims.leases import ReleaseResult
 
 logger = logging.getLogger(__name__)
@@ -122,7 +123,8 @@ class CommandSignals:
         if threading.current_thread() is threading.main_thread():
             for name in ("SIGTERM", "SIGHUP"):
                 number = getattr(signal, name, None)  # Windows has no SIGHUP
-                if number is not None:
+                # What the caller ignores, as nohup does, stays ignored.
+                if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._handle)
         return self
 
@@ -137,9 +139,12 @@ class CommandSignals:
         before = self._before.get(number)
         if is_first and callable(before):
             before(number, frame)
-        looks = self.hold is not None and self.hold.has_looked
-        if not is_first or not looks:
+        hold = self.hold
+        # In a forked child the hold is not open: it is the parent's, and so is the grace.
+        if not is_first or hold is None or not hold.is_open or not hold.has_looked:
             raise SystemExit(128 + number)
+        if hold.stop_on_shutdown and hold.stop_flag_now is None:
+            hold.shutting_down(draining_reason())  # it runs without a claim, and is not among the holds
         main = threading.main_thread().ident
         if main is not None:
             # The same signal again, as a second one ends it at once.

@@ -11,16 +11,16 @@ PACKAGE = Path(__file__).parent.parent / "django_claims"
 
 # Bottom to top. A name stands for the module and for all below it.
 LAYERS = [
-    ["exceptions", "clock", "conf", "names", "holders", "signals", "heartbeat", "offload", "database"],
+    ["exceptions", "clock", "guess", "conf", "names", "holders", "signals", "heartbeat", "offload", "database"],
     ["leases"],
     ["backends.base"],
     ["backends"],
     ["handler"],
     ["stop_flags"],
-    ["registry"],
+    ["registry", "deadlines", "orphans"],
     ["keeper"],
-    ["looking", "async_holds", "transactions", "holds"],
-    ["interrupts", "acquiring", "claims", "resources", "fencing", "shutdown"],
+    ["looking", "async_holds", "renewing", "transactions", "holds"],
+    ["interrupts", "acquiring", "claims", "operations", "resources", "fencing", "shutdown"],
     ["decorators", "commands"],
     ["apps", "checks", "models", "admin", "cli", "management", "contrib", "test", "pytest_plugin", "migrations"],
     [""],  # django_claims itself, the table of contents

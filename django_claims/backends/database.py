@@ -14,11 +14,11 @@ after old rows were cleaned up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from django.apps import apps
-from django.db import Error, IntegrityError, connections
+from django.db import IntegrityError, connections
 
 from django_claims import conf
 from django_claims.backends import tables
@@ -26,7 +26,6 @@ from django_claims.backends.base import (
     AcquireRequest,
     BaseClaimBackend,
     Grant,
-    Notice,
     Refusal,
     Released,
     ReleaseRequest,
@@ -34,18 +33,16 @@ from django_claims.backends.base import (
     RenewAnswer,
     RenewRequest,
 )
+from django_claims.backends.database_flags import TRIES, DatabaseFlags
 from django_claims.backends.memory import MemoryBackend
-from django_claims.backends.records import flag_words
-from django_claims.backends.sql import database_of, in_transaction, is_in_memory, now_on, numbered
+from django_claims.backends.sql import now_on, numbered
+from django_claims.backends.sql_connections import database_of, in_transaction, is_in_memory
 from django_claims.clock import clock
-from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
-from django_claims.leases import HELD, RESTING, Lease, LeasePage, StopFlag
+from django_claims.exceptions import InvalidClaimsSetting
+from django_claims.leases import HELD, Lease, LeasePage
 from django_claims.names import digest, matches
 
 T = TypeVar("T")
-TRIES = 5
-"""Times to look again when others were faster; each time one of them was granted."""
-
 CLEAN_SECONDS = 60.0
 _cleaned_at: dict[str, float] = {}
 
@@ -82,7 +79,7 @@ class InMemoryDatabaseBackend(MemoryBackend):
         return "memory of this process, as is the database"
 
 
-class DatabaseBackend(BaseClaimBackend):
+class DatabaseBackend(DatabaseFlags):
     """OPTIONS: `database`, an alias of DATABASES. On SQLite leases live in a file of their own beside it."""
 
     known_options = ("database",)
@@ -103,18 +100,6 @@ class DatabaseBackend(BaseClaimBackend):
         # The test runner gives the alias another database.
         return bool(connections.settings[self._database_alias]["NAME"] == self._name)
 
-    def _ask(self, verb: Callable[[Any], T]) -> T:
-        try:
-            return self._database.talk(verb, self.verb_timeout())
-        except Error as error:
-            raise BackendUnavailable(self.alias, f"{type(error).__name__}: {error}"[:300]) from error
-
-    # One name.
-
-    def _look(self, connection: Any, name: str) -> Any:
-        found = tables.LOOK.fetch(connection, digest=digest(name))
-        return tables.row_of(found[0]) if found else None
-
     def _look_at(self, connection: Any, names: Sequence[str]) -> dict[str, Any]:
         """Return the rows that there are, by name."""
         found = {}
@@ -124,8 +109,6 @@ class DatabaseBackend(BaseClaimBackend):
                 row = tables.row_of(values)
                 found[row.name] = row
         return found
-
-    # Verbs.
 
     def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
         return self._ask(lambda connection: self._acquire(connection, requests))
@@ -281,9 +264,6 @@ class DatabaseBackend(BaseClaimBackend):
             )
         return answers
 
-    def _row(self, name: str) -> Any:
-        return self._ask(lambda connection: self._look(connection, name))
-
     def held(self, name: str, token: str) -> bool:
         row = self._row(name)
         return row is not None and tables.is_live(row) and row.token == token
@@ -313,83 +293,6 @@ class DatabaseBackend(BaseClaimBackend):
             return bool(tables.FORCE.run(connection, digest=digest(name), **seen))
 
         return self._ask(verb)
-
-    def set_flag(
-        self, name: str, *, keep: bool, fence: int | None, reason: str, by: str, ttl_ms: int | None
-    ) -> StopFlag | None:
-        words = flag_words(reason, by)
-
-        def verb(connection: Any) -> StopFlag | None:
-            for _ in range(TRIES):
-                row = self._look(connection, name)
-                if keep:
-                    done = self._keep(connection, name, row, words, ttl_ms)
-                else:
-                    if row is None or not tables.is_live(row) or row.kind == RESTING:
-                        return None
-                    if fence is not None and row.fence != fence:
-                        return None
-                    there = tables.flag_of(row, self.alias)
-                    if there is not None:
-                        return there
-                    seen = {"seen_fence": row.fence, "seen_token": row.token}
-                    done = tables.ASK_RUN.run(connection, digest=digest(name), words=words, **seen)
-                if done:
-                    return tables.flag_of(self._look(connection, name), self.alias)
-            return None
-
-        return self._ask(verb)
-
-    def _keep(self, connection: Any, name: str, row: Any, words: str, ttl_ms: int | None) -> int:
-        now = row.now if row is not None else now_on(connection)
-        ends = now + ttl_ms * 1000 if ttl_ms else 0
-        if row is None:
-            try:
-                # A row for a name that nobody has: a lease that has ended as it began.
-                free = {
-                    "token": "",
-                    "fence": 0,
-                    "acquired_us": now,
-                    "holder": "",
-                    "ttl_ms": 0,
-                    "ttl_us": 0,
-                    "heartbeat_ms": 0,
-                }
-                tables.NEW.run(connection, digest=digest(name), name=name, **free)
-            except IntegrityError:
-                pass  # somebody was faster: there is a row now, and that is what is needed
-        values = {"ends_us": ends, "news_until_us": ends or tables.FOREVER, "words": words}
-        return tables.KEEP.run(connection, digest=digest(name), **values)
-
-    def flag(self, name: str) -> StopFlag | None:
-        row = self._row(name)
-        return None if row is None else tables.flag_of(row, self.alias)
-
-    def flags(self) -> list[StopFlag]:
-        found = [notice.flag for notice in self.poll() if notice.flag is not None]
-        return sorted(found, key=lambda flag: flag.name)
-
-    def clear_flag(self, name: str) -> StopFlag | None:
-        def verb(connection: Any) -> StopFlag | None:
-            row = self._look(connection, name)
-            flag = None if row is None else tables.flag_of(row, self.alias)
-            if flag is None:
-                return None
-            values = {"flag_kind": row.flag_kind, "news_until_us": row.now + row.ttl_ms * 1000}
-            return flag if tables.CLEAR.run(connection, digest=digest(name), **values) else None
-
-        return self._ask(verb)
-
-    def poll(self) -> list[Notice]:
-        notices = []
-        for values in self._ask(tables.NEWS.fetch):
-            row = tables.row_of(values)
-            if tables.is_forced(row, row.forced_fence):
-                notices.append(Notice(row.name, forced_fence=row.forced_fence))
-            flag = tables.flag_of(row, self.alias)
-            if flag is not None:
-                notices.append(Notice(row.name, flag))
-        return notices
 
     def close(self) -> None:
         self._database.close()

@@ -6,11 +6,8 @@ Full semantics, one lock. The data of an alias outlives its backend objects.
 
 from __future__ import annotations
 
-import os
-import threading
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from django.utils.module_loading import import_string
 
@@ -26,54 +23,13 @@ from django_claims.backends.base import (
     RenewAnswer,
     RenewRequest,
 )
+from django_claims.backends.memory_store import Row, Store, stores
+from django_claims.backends.memory_store import forget as forget
 from django_claims.clock import clock, from_microseconds
 from django_claims.conf import AliasSettings
 from django_claims.exceptions import InvalidClaimsSetting
-from django_claims.holders import Holder
 from django_claims.leases import HELD, RESTING, Lease, LeasePage, StopFlag, read_lease
 from django_claims.names import matches
-
-
-@dataclass(slots=True)
-class _Row:
-    token: str
-    fence: int
-    kind: str
-    holder: Holder
-    acquired_us: int
-    renewed_us: int
-    expires_us: int
-    ttl_ms: int
-    heartbeat_ms: int
-    progress: str = ""
-
-
-class _Store:
-    """The leases and flags of one alias, by one clock."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
-        # What makes a date of that clock, for people. Fixed once, since test tools move the wall clock.
-        self.epoch = time.time() - clock()
-        self.changed = threading.Condition(threading.RLock())
-        self.rows: dict[str, _Row] = {}
-        self.flags: dict[str, StopFlag] = {}
-        self.forced: dict[tuple[str, int], int] = {}  # name and fence: until when there is word of it
-        self.last_fence = 0
-
-
-_stores: dict[tuple[str, Callable[[], float]], _Store] = {}
-
-
-def forget(alias: str) -> None:
-    """Throw away all leases and flags of an alias."""
-    for key in [key for key in list(_stores) if key[0] == alias]:
-        del _stores[key]
-
-
-if hasattr(os, "register_at_fork"):
-    # The child starts with none: what it inherited are the parent's, and so is the lock.
-    os.register_at_fork(after_in_child=_stores.clear)
 
 
 class MemoryBackend(BaseClaimBackend):
@@ -94,22 +50,22 @@ class MemoryBackend(BaseClaimBackend):
         self._clock: Callable[[], float] = chosen
 
     @property
-    def _store(self) -> _Store:
+    def _store(self) -> Store:
         key = (self.alias, self._clock)
-        return _stores.get(key) or _stores.setdefault(key, _Store(self._clock))
+        return stores.get(key) or stores.setdefault(key, Store(self._clock))
 
     def _now(self) -> int:
         store = self._store
         return int((store.clock() + store.epoch) * 1_000_000)
 
-    def _live(self, store: _Store, name: str, now: int) -> _Row | None:
+    def _live(self, store: Store, name: str, now: int) -> Row | None:
         row = store.rows.get(name)
         if row is not None and row.expires_us <= now:
             self._end(store, name, row)
             return None
         return row
 
-    def _end(self, store: _Store, name: str, row: _Row) -> None:
+    def _end(self, store: Store, name: str, row: Row) -> None:
         """Remove a lease with all that lives as long as it does."""
         del store.rows[name]
         flag = store.flags.get(name)
@@ -117,7 +73,7 @@ class MemoryBackend(BaseClaimBackend):
             del store.flags[name]
         store.changed.notify_all()
 
-    def _flag(self, store: _Store, name: str, now: int) -> StopFlag | None:
+    def _flag(self, store: Store, name: str, now: int) -> StopFlag | None:
         flag = store.flags.get(name)
         if flag is None:
             return None
@@ -130,7 +86,7 @@ class MemoryBackend(BaseClaimBackend):
                 return None
         return flag
 
-    def _read(self, store: _Store, name: str, row: _Row, now: int) -> Lease:
+    def _read(self, store: Store, name: str, row: Row, now: int) -> Lease:
         return read_lease(
             name=name,
             alias=self.alias,
@@ -171,7 +127,7 @@ class MemoryBackend(BaseClaimBackend):
                 row = store.rows.get(request.name)
                 if row is not None:
                     self._end(store, request.name, row)
-                store.rows[request.name] = _Row(
+                store.rows[request.name] = Row(
                     token=request.token,
                     fence=fence,
                     kind=HELD,
@@ -189,7 +145,7 @@ class MemoryBackend(BaseClaimBackend):
         with store.changed:
             return [self._renew(store, request, now) for request in requests]
 
-    def _renew(self, store: _Store, request: RenewRequest, now: int) -> RenewAnswer:
+    def _renew(self, store: Store, request: RenewRequest, now: int) -> RenewAnswer:
         row = self._live(store, request.name, now)
         if row is None or row.token != request.token:
             if store.forced.get((request.name, request.fence), 0) > now:
@@ -208,7 +164,7 @@ class MemoryBackend(BaseClaimBackend):
         with store.changed:
             return [self._release(store, request, now) for request in requests]
 
-    def _release(self, store: _Store, request: ReleaseRequest, now: int) -> Released:
+    def _release(self, store: Store, request: ReleaseRequest, now: int) -> Released:
         row = self._live(store, request.name, now)
         if row is None:
             return Released.GONE

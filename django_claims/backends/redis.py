@@ -13,8 +13,6 @@ connecting together, and try again only what cannot have been slow.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha1
-from pathlib import Path
 from typing import Any
 
 import redis
@@ -26,40 +24,9 @@ from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
 from django_claims import conf
-from django_claims.backends.base import (
-    AcquireRequest,
-    BaseClaimBackend,
-    Grant,
-    Notice,
-    Refusal,
-    Released,
-    ReleaseRequest,
-    Renewal,
-    RenewAnswer,
-    RenewRequest,
-)
-from django_claims.backends.records import flag_words, read_flag, read_record
+from django_claims.backends.scripts import SCRIPTS, ScriptBackend
 from django_claims.backends.wire import Connections, shared
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
-from django_claims.leases import Lease, LeasePage, StopFlag
-from django_claims.names import matches
-
-_ANSWERS = {1: Renewal.RENEWED, 0: Renewal.GONE, -1: Renewal.TAKEN, -2: Renewal.FORCED}
-_RELEASED = {1: Released.RELEASED, 0: Released.GONE, -1: Released.NOT_OWNER}
-_BATCH = 1000
-"""Leases in one script, so that ten thousand do not keep the server's other clients waiting."""
-
-
-class _Script:
-    def __init__(self, verb: str) -> None:
-        self.source = (Path(__file__).parent / "lua" / f"{verb}.lua").read_text()
-        self.sha = sha1(self.source.encode()).hexdigest()
-
-
-_scripts = {
-    verb: _Script(verb)
-    for verb in ("acquire", "renew", "release", "read", "names", "force_release", "set_flag", "flags")
-}
 
 
 def _is_no_primary(error: Exception) -> bool:
@@ -67,7 +34,7 @@ def _is_no_primary(error: Exception) -> bool:
     return isinstance(error, ReadOnlyError) or "READONLY" in str(error)[:200]  # before Redis 7 inside a script's error
 
 
-class RedisBackend(BaseClaimBackend):
+class RedisBackend(ScriptBackend):
     """OPTIONS: `cache`, `version`, `key_prefix`; see the settings page."""
 
     known_options = ("cache", "version", "key_prefix")
@@ -88,7 +55,6 @@ class RedisBackend(BaseClaimBackend):
         self._fence_key = self._key("fence")
         self._index_key = self._key("index")
         self._flags_key = self._key("stops")
-        self._lease_prefix = "lease:"
 
     def _connect(self) -> Connections:
         """Return connections like the cache's to its primary, but bounded; opens none yet."""
@@ -138,14 +104,11 @@ class RedisBackend(BaseClaimBackend):
         return str(cache.key_func(whole, prefix, version))
 
     def _lease_key(self, name: str) -> str:
-        return self._key(self._lease_prefix + name)
-
-    def _run(self, verb: str, keys: Sequence[str], args: Sequence[str | int]) -> Any:
-        return self._run_all(verb, [(keys, args)])[0]
+        return self._key("lease:" + name)
 
     def _run_all(self, verb: str, calls: Sequence[tuple[Sequence[str], Sequence[str | int]]]) -> list[Any]:
         """Run one script any number of times in one round trip."""
-        script = _scripts[verb]
+        script = SCRIPTS[verb]
         try:
             return self._connections.talk(
                 [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls],
@@ -165,137 +128,6 @@ class RedisBackend(BaseClaimBackend):
 
     def _unavailable(self, error: Exception) -> BackendUnavailable:
         return BackendUnavailable(self.alias, f"{type(error).__name__}: {error}"[:300])
-
-    def _flag(self, name: str, value: bytes) -> StopFlag | None:
-        return read_flag(_text(value), name=name, alias=self.alias) if value else None
-
-    def _lease(self, name: str, now: int, kind: int, value: bytes, left: int, flag: bytes) -> Lease | None:
-        if kind == 0:
-            return None
-        return read_record(
-            _text(value),
-            name=name,
-            alias=self.alias,
-            now_us=now,
-            left_ms=left,
-            flag=self._flag(name, flag),
-        )
-
-    def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
-        first = requests[0]
-        keys = [self._fence_key, self._index_key, self._flags_key]
-        args: list[str | int] = [first.token, first.ttl_ms, first.heartbeat_ms, first.holder.packed]
-        for request in requests:
-            keys.append(self._lease_key(request.name))
-            args += (request.name, "" if request.over_fence is None else request.over_fence)
-        answer = self._run("acquire", keys, args)
-        if answer[0] == 1:
-            return [Grant(int(answer[1]), int(answer[2]))] * len(requests)
-        name, now = requests[answer[1] - 1].name, int(answer[2])
-        if answer[0] == 2:
-            return Refusal(name, flag=self._flag(name, answer[3]))
-        return Refusal(name, lease=self._lease(name, now, *answer[3:]))
-
-    def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
-        calls = []
-        for batch in _batches(requests):
-            keys = [self._index_key, self._flags_key]
-            args: list[str | int] = []
-            for request in batch:
-                keys.append(self._lease_key(request.name))
-                progress = "-" if request.progress is None else "+" + request.progress
-                args += (
-                    request.name,
-                    request.token,
-                    request.fence,
-                    request.ttl_ms,
-                    progress,
-                    int(request.seen),
-                )
-            calls.append((keys, args))
-        answers = []
-        said = self._run_all("renew", calls) if calls else []
-        for batch, (now, *pairs) in zip(_batches(requests), said, strict=True):
-            for request, outcome, flag in zip(batch, pairs[::2], pairs[1::2], strict=True):
-                answers.append(RenewAnswer(_ANSWERS[outcome], self._flag(request.name, flag), int(now)))
-        return answers
-
-    def release(self, requests: Sequence[ReleaseRequest]) -> list[Released]:
-        calls = []
-        for batch in _batches(requests):
-            keys = [self._index_key, self._flags_key]
-            args: list[str | int] = []
-            for request in batch:
-                keys.append(self._lease_key(request.name))
-                args += (request.name, request.token, request.rest_ms)
-            calls.append((keys, args))
-        said = self._run_all("release", calls) if calls else []
-        return [_RELEASED[outcome] for answers in said for outcome in answers]
-
-    def _read(self, names: Sequence[str]) -> list[tuple[Lease | None, StopFlag | None, bytes]]:
-        """Return lease, flag and raw value of each name, all of one moment."""
-        answer = self._run("read", [self._flags_key, *map(self._lease_key, names)], names)
-        now, found = int(answer[0]), []
-        for at, name in enumerate(names):
-            kind, value, left, flag = answer[1 + 4 * at : 5 + 4 * at]
-            found.append((self._lease(name, now, kind, value, left, flag), self._flag(name, flag), value))
-        return found
-
-    def held(self, name: str, token: str) -> bool:
-        value = self._read([name])[0][2]
-        return value.startswith(f"1 {token} ".encode())
-
-    def lease(self, name: str) -> Lease | None:
-        return self._read([name])[0][0]
-
-    def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
-        raw: list[bytes] = self._run("names", [self._index_key], [])
-        names = sorted(name for name in map(_text, raw) if matches(name, match))
-        wanted = names[(page - 1) * per_page : page * per_page]
-        found = [lease for lease, _, _ in self._read(wanted) if lease is not None] if wanted else []
-        return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
-
-    def force_release(self, name: str, fence: int) -> bool:
-        unread = b""
-        if fence == 0:
-            lease, _, unread = self._read([name])[0]
-            if lease is None or lease.state != "unreadable":
-                return False
-        keys = [self._index_key, self._flags_key, self._lease_key(name)]
-        return bool(self._run("force_release", keys, [name, fence, unread]))  # type: ignore[list-item]
-
-    def set_flag(
-        self, name: str, *, keep: bool, fence: int | None, reason: str, by: str, ttl_ms: int | None
-    ) -> StopFlag | None:
-        keys = [self._flags_key, self._lease_key(name)]
-        aim = "" if fence is None else fence
-        value = self._run("set_flag", keys, [name, int(keep), aim, ttl_ms or 0, flag_words(reason, by)])
-        return self._flag(name, value)
-
-    def flag(self, name: str) -> StopFlag | None:
-        answer = self._run("flags", [self._flags_key], [name])
-        return self._flag(name, answer[1]) if answer else None
-
-    def flags(self) -> list[StopFlag]:
-        found = [notice.flag for notice in self.poll() if notice.flag is not None]
-        return sorted(found, key=lambda flag: flag.name)
-
-    def clear_flag(self, name: str) -> StopFlag | None:
-        answer = self._run("flags", [self._flags_key], [name, 1])
-        return self._flag(name, answer[1]) if answer else None
-
-    def poll(self) -> list[Notice]:
-        answer = self._run("flags", [self._flags_key], [])
-        notices = []
-        for raw_name, value in zip(answer[::2], answer[1::2], strict=True):
-            name = _text(raw_name)
-            if name.endswith("\n"):
-                fence = _text(value).split(" ")[1:2]
-                if fence and fence[0].isdecimal():
-                    notices.append(Notice(name[:-1], forced_fence=int(fence[0])))
-            elif flag := self._flag(name, value):
-                notices.append(Notice(name, flag))
-        return notices
 
     def close(self) -> None:
         self._connections.close()
@@ -318,12 +150,3 @@ class RedisBackend(BaseClaimBackend):
     def describe(self) -> str:
         where = self._connections.pool.connection_kwargs
         return f"Redis {where.get('host', where.get('path', ''))}:{where.get('port', '')}/{where.get('db', 0)}"
-
-
-def _text(value: bytes) -> str:
-    """Return what is for reading, whoever wrote it."""
-    return value.decode(errors="replace")
-
-
-def _batches(requests: Sequence[Any]) -> list[Sequence[Any]]:
-    return [requests[at : at + _BATCH] for at in range(0, len(requests), _BATCH)]

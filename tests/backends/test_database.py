@@ -11,7 +11,7 @@ from django.db import connections
 from django.test import override_settings
 
 from django_claims import claim
-from django_claims.backends import database, memory, sql, tables
+from django_claims.backends import database, memory, sql_connections, tables
 from django_claims.backends.base import AcquireRequest, Refusal
 from django_claims.backends.database import DatabaseBackend, InMemoryDatabaseBackend
 from django_claims.conf import AliasSettings
@@ -37,7 +37,7 @@ def database_file(tmp_path):
     entry.update(ENGINE="django.db.backends.sqlite3", NAME=str(tmp_path / "site.sqlite3"))
     connections.settings["file"] = entry
     yield tmp_path / "site.sqlite3"
-    sql.database_of("file").close()
+    sql_connections.database_of("file").close()
     if "file" in connections.settings:
         connections["file"].close()
         del connections["file"]
@@ -209,8 +209,8 @@ def test_connections_are_few_and_closed_when_asked(backend):
     for thread in threads:
         thread.join()
 
-    own = sql.database_of("file")
-    assert 1 <= len(own._idle) <= sql.MOST_CONNECTIONS
+    own = sql_connections.database_of("file")
+    assert 1 <= len(own._idle) <= sql_connections.MOST_CONNECTIONS
 
     backend.close()
 
