@@ -1,6 +1,6 @@
 """Cross-process claims and stop flags for Django."""
 
-from django_claims.claims import Claim, claim, current_hold, hold
+from django_claims.claims import Claim, claim, claim_all, current_hold, hold
 from django_claims.decorators import single_instance
 from django_claims.exceptions import (
     AlreadyRunning,
@@ -36,6 +36,7 @@ from django_claims.stop_flags import (
 
 __all__ = [
     "claim",
+    "claim_all",
     "Claim",
     "Hold",
     "hold",

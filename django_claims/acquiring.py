@@ -168,20 +168,17 @@ class Acquiring:
         self.keeper.delete_later(orphan_of(self.claim.names, self._token, self.ttl_ms, self.heartbeat_ms))
 
     def _once(self, sent_at: float) -> Hold | Refused:
-        answer = self._ask(None)
-        if isinstance(answer, Refusal):
-            if not self._is_dead(answer.lease):
+        dead: dict[str, int] = {}  # by name, the fence of a run whose holder is no more
+        while isinstance(answer := self._ask(dead), Refusal):
+            lease = answer.lease
+            if lease is None or answer.name in dead or not self._is_dead(lease):
                 return Refused(*answer)
-            logger.warning(
-                "Taking over from a dead holder name=%s holder=%s", answer.name, answer.lease and answer.lease.holder
-            )
+            logger.warning("Taking over from a dead holder name=%s holder=%s", answer.name, lease.holder)
+            dead[answer.name] = lease.fence
             sent_at = clock()
-            answer = self._ask(answer)
-            if isinstance(answer, Refusal):
-                return Refused(*answer)
         return self._granted(answer, sent_at)
 
-    def _ask(self, dead: Refusal | None) -> list[Grant] | Refusal:
+    def _ask(self, dead: dict[str, int]) -> list[Grant] | Refusal:
         return claim_backends[self.alias].acquire(
             [
                 AcquireRequest(
@@ -190,14 +187,14 @@ class Acquiring:
                     self.ttl_ms,
                     self.heartbeat_ms,
                     self._holder,
-                    dead.lease.fence if dead is not None and dead.lease is not None and dead.name == name else None,
+                    dead.get(name),
                 )
                 for name in self.claim.names
             ]
         )
 
-    def _is_dead(self, lease: Lease | None) -> bool:
-        return bool(self._follow_dead and lease and lease.is_followed and lease.holder and lease.holder.is_dead())
+    def _is_dead(self, lease: Lease) -> bool:
+        return bool(self._follow_dead and lease.is_followed and lease.holder and lease.holder.is_dead())
 
     def _granted(self, grants: list[Grant], sent_at: float) -> Hold:
         took = clock() - sent_at

@@ -118,7 +118,7 @@ class Claim:
 
     async def aavailable(self) -> bool:
         """See available()."""
-        return await offload(self.available)
+        return await offload(self.available, kind="ask")
 
     def lease(self) -> Lease | None:
         """
@@ -130,7 +130,7 @@ class Claim:
 
     async def alease(self) -> Lease | None:
         """See lease()."""
-        return await offload(self.lease)
+        return await offload(self.lease, kind="ask")
 
     def _timeout(self, timeout: Duration | _Sentinel | None) -> float | None:
         if isinstance(timeout, _Sentinel):
@@ -199,7 +199,64 @@ def claim(
 
     Raises InvalidClaim, naming the value, for whatever cannot be used.
     """
-    whole = with_key(checked(name), key)
+    return _recipe(
+        (name,), key, using, ttl, heartbeat, renew_deadline, timeout, label, max_hold, min_hold, on_lost,
+        stop_on_shutdown, release_on_commit, follow_dead,
+    )  # fmt: skip
+
+
+def claim_all(
+    *names: str,
+    key: Any = None,
+    using: str = conf.DEFAULT_ALIAS,
+    ttl: Duration | None = None,
+    heartbeat: Duration | None = None,
+    renew_deadline: Duration | None = None,
+    timeout: Duration | None = 0.0,
+    label: str = "",
+    max_hold: Duration | None = None,
+    min_hold: Duration = 0.0,
+    on_lost: OnLost = "flag",
+    stop_on_shutdown: bool = False,
+    release_on_commit: bool = False,
+    follow_dead: bool = True,
+) -> Claim:
+    """
+    Return the recipe of several claims that are taken together: all or none, in one step.
+
+    One hold for all of them, with one fence that is above each name's last. A refusal names the
+    one that was not free. Sets that overlap never wait for each other in a ring: the order is
+    fixed, and nothing is held while waiting. For the arguments see claim(); `key` is written
+    after each name.
+    """
+    if not names:
+        raise InvalidClaim("claim_all() should have at least one name.")
+    return _recipe(
+        names, key, using, ttl, heartbeat, renew_deadline, timeout, label, max_hold, min_hold, on_lost,
+        stop_on_shutdown, release_on_commit, follow_dead,
+    )  # fmt: skip
+
+
+def _recipe(
+    names: tuple[str, ...],
+    key: Any,
+    using: str,
+    ttl: Duration | None,
+    heartbeat: Duration | None,
+    renew_deadline: Duration | None,
+    timeout: Duration | None,
+    label: str,
+    max_hold: Duration | None,
+    min_hold: Duration,
+    on_lost: OnLost,
+    stop_on_shutdown: bool,
+    release_on_commit: bool,
+    follow_dead: bool,
+) -> Claim:
+    """Judge the arguments and return the recipe. Raises InvalidClaim."""
+    whole = tuple(with_key(checked(name), key) for name in names)
+    if len(whole) > 1:
+        whole = tuple(sorted(set(whole)))  # one order for all
     if not isinstance(using, str):
         raise InvalidClaim(f"using should be an alias of CLAIMS, not {using!r}.")
     if on_lost not in ("flag", "raise", "cancel", "interrupt"):
@@ -212,7 +269,7 @@ def claim(
 
     most = optional(max_hold, "max_hold")
     made = Claim(
-        names=(whole,),
+        names=whole,
         using=using,
         ttl_ms=optional(ttl, "ttl"),
         heartbeat_ms=optional(heartbeat, "heartbeat"),

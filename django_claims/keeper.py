@@ -133,7 +133,10 @@ class Keeper:
     def _work(self) -> float | None:
         self._adopt_dropped()
         with self._lock:
-            holds = [hold for token in self._due.pop_due(clock()) if (hold := registry.get(token)) and hold.is_open]
+            holds = self._pop_due(clock())
+            if holds:
+                # What is due soon goes along: else holds taken one by one would be renewed one by one for ever.
+                holds += self._pop_due(clock() + min(hold.heartbeat_ms for hold in holds) / 20_000)
             self._on_wire = frozenset(hold.token for hold in holds)
         try:
             if holds:
@@ -155,6 +158,9 @@ class Keeper:
                 times.append(self._asked_at + POLL_SECONDS)
         return min((time for time in times if time is not None), default=None)
 
+    def _pop_due(self, when: float) -> list[Any]:
+        return [hold for token in self._due.pop_due(when) if (hold := registry.get(token)) and hold.is_open]
+
     def _renew(self, holds: list[Any]) -> None:
         requests, spans = [], []
         for hold in holds:
@@ -168,9 +174,9 @@ class Keeper:
         except Exception as error:
             if not isinstance(error, BackendUnavailable):
                 logger.exception("Renewal failed unexpectedly alias=%s", self.alias)
-            now = clock()
+            now, jitter = clock(), random.uniform(0.8, 1.0)
             for hold in holds:
-                retry = min(2.0, hold.heartbeat_ms / 4000) * random.uniform(0.8, 1.0)
+                retry = min(2.0, hold.heartbeat_ms / 4000) * jitter
                 logger.warning(
                     "Renewal failed, still held name=%s alias=%s fence=%s remaining=%.1f retry_in=%.1f error=%s",
                     hold.name, self.alias, hold.fence, hold.remaining(), retry, error,

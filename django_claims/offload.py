@@ -1,8 +1,9 @@
 """
 Threads of our own for the async twins, apart from asgiref's.
 
-With a shared thread a slow view would delay a release. Tries have threads of their own, so
-that a thousand waiters never keep a release or a renewal waiting.
+With a shared thread a slow view would delay a release. Tries have threads of their own, and so
+has what only asks, so that neither a thousand waiters nor a frozen store that somebody looks at
+ever keeps a release waiting.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from django_claims.exceptions import ClaimError
 T = TypeVar("T")
 
 _executors: dict[str, ThreadPoolExecutor] = {}
-_SIZES = {"try": 8, "end": 4}
+_SIZES = {"try": 8, "end": 4, "ask": 4}
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_executors.clear)  # their threads stayed with the parent

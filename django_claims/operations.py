@@ -68,7 +68,7 @@ async def alist_claims(
     *, using: str = conf.DEFAULT_ALIAS, match: str = "", page: int = 1, per_page: int = 100
 ) -> LeasePage:
     """See list_claims()."""
-    return await offload(lambda: list_claims(using=using, match=match, page=page, per_page=per_page))
+    return await offload(lambda: list_claims(using=using, match=match, page=page, per_page=per_page), kind="ask")
 
 
 async def aforce_release(name: str, *, fence: int, by: str = "", using: str = conf.DEFAULT_ALIAS) -> bool:

@@ -102,4 +102,4 @@ async def aclear_stop(name: str, *, using: str = conf.DEFAULT_ALIAS) -> bool:
 
 async def astop_flag(name: str, *, using: str = conf.DEFAULT_ALIAS) -> StopFlag | None:
     """See stop_flag()."""
-    return await offload(lambda: stop_flag(name, using=using))
+    return await offload(lambda: stop_flag(name, using=using), kind="ask")
