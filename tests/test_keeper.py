@@ -92,7 +92,7 @@ def test_renewals_that_are_due_travel_together():
     go_on.set()
     wait_until(lambda: sum(sizes) >= 100, 3)
 
-    assert sizes[1] == 100 - sizes[0]
+    assert len(sizes) <= 2  # those that were due when it was free, and soon after, went together
     assert [held for held in holds if not held.held] == []
     assert release_all("done") == 100
 
