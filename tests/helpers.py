@@ -229,7 +229,7 @@ def threads() -> list[str]:
         thread.name
         for thread in threading.enumerate()
         if thread.name.startswith("django-claims ")
-        and not thread.name.startswith(("django-claims try", "django-claims end"))
+        and not thread.name.startswith(("django-claims try", "django-claims end", "django-claims ask"))
     )
 
 
