@@ -1,0 +1,11 @@
+from django_claims import single_instance
+from jobs import bodies
+
+
+@single_instance(key="region")
+class Command(bodies.BodyCommand):
+    help = "One run a region."
+
+    def add_arguments(self, parser):
+        super().add_arguments(parser)
+        parser.add_argument("--region")

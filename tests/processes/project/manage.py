@@ -1,0 +1,23 @@
+"""manage.py of the test project; the environment may ask for a peculiar platform or project."""
+
+import os
+import signal
+import sys
+
+for name in filter(None, os.environ.get("JOBS_HIDE", "").split(",")):
+    delattr(signal if name.startswith("SIG") else os, name)
+
+
+def project_handler(number, frame):
+    print(f"project handler {number}", flush=True)
+
+
+if "JOBS_HANDLER" in os.environ:
+    signal.signal(signal.SIGTERM, project_handler)
+
+if __name__ == "__main__":
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line(sys.argv)
+    if "JOBS_HANDLER" in os.environ:
+        print(f"restored {signal.getsignal(signal.SIGTERM) is project_handler}", flush=True)

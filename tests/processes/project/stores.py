@@ -1,0 +1,43 @@
+"""Backends that say what they are at, so that a test need not guess when."""
+
+import time
+
+from django_claims.backends.database import DatabaseBackend
+from django_claims.backends.redis import RedisBackend
+
+
+class Telling:
+    """Says that it waits."""
+
+    _told = False
+
+    def wait(self, names, seconds):
+        if not Telling._told:
+            Telling._told = True
+            print("waiting", flush=True)
+        return super().wait(names, seconds)
+
+
+class TellingRedisBackend(Telling, RedisBackend):
+    pass
+
+
+class TellingSqliteBackend(Telling, DatabaseBackend):
+    pass
+
+
+class SlowToRelease:
+    """Says that it releases, and takes its time."""
+
+    def release(self, requests):
+        print("releasing", flush=True)
+        time.sleep(0.5)
+        return super().release(requests)
+
+
+class SlowToReleaseRedisBackend(SlowToRelease, RedisBackend):
+    pass
+
+
+class SlowToReleaseSqliteBackend(SlowToRelease, DatabaseBackend):
+    pass
