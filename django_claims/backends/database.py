@@ -36,7 +36,8 @@ from django_claims.backends.base import (
 from django_claims.backends.database_flags import TRIES, DatabaseFlags
 from django_claims.backends.memory import MemoryBackend
 from django_claims.backends.sql import now_on, numbered
-from django_claims.backends.sql_connections import database_of, in_transaction, is_in_memory
+from django_claims.backends.sql_connections import KINDS, database_of
+from django_claims.backends.sql_pools import in_transaction, is_in_memory, vendor_of
 from django_claims.clock import clock
 from django_claims.exceptions import InvalidClaimsSetting
 from django_claims.leases import HELD, Lease, LeasePage
@@ -64,7 +65,13 @@ def _settings_of(settings: conf.AliasSettings) -> tuple[str, dict[str, Any]]:
         raise InvalidClaimsSetting(
             f"{where}['OPTIONS']['database'] names no alias of DATABASES: {alias!r} (there is: {known})."
         )
-    return alias, connections.settings[alias]
+    entry = connections.settings[alias]
+    if vendor_of(entry["ENGINE"]) not in KINDS:
+        raise InvalidClaimsSetting(
+            f"{where} uses DatabaseBackend, which knows PostgreSQL, MariaDB, MySQL and SQLite. "
+            f"DATABASES[{alias!r}] has ENGINE {entry['ENGINE']!r}."
+        )
+    return alias, entry
 
 
 class InMemoryDatabaseBackend(MemoryBackend):
@@ -94,7 +101,7 @@ class DatabaseBackend(DatabaseFlags):
         super().__init__(settings)
         self._database_alias, entry = _settings_of(settings)
         self._name = entry["NAME"]
-        self._database = database_of(self._database_alias)
+        self._database = database_of(self._database_alias, settings.store_timeout)
 
     def is_current(self) -> bool:
         # The test runner gives the alias another database.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django.db import Error, IntegrityError
+from django.db import Error, IntegrityError, ProgrammingError
 
 from django_claims.backends import tables
 from django_claims.backends.base import BaseClaimBackend, Notice
 from django_claims.backends.records import flag_words
 from django_claims.backends.sql import now_on
-from django_claims.backends.sql_connections import Database
+from django_claims.backends.sql_pools import Database
 from django_claims.exceptions import BackendUnavailable
 from django_claims.leases import RESTING, StopFlag
 from django_claims.names import digest
@@ -29,6 +29,9 @@ class DatabaseFlags(BaseClaimBackend):
     def _ask(self, verb: Callable[[Any], T]) -> T:
         try:
             return self._database.talk(verb, self.verb_timeout())
+        except ProgrammingError as error:  # most likely there is no such table
+            hint = f"has 'manage.py migrate --database={self._database.alias}' been run?"
+            raise BackendUnavailable(self.alias, f"{type(error).__name__}: {error}"[:200] + f" ({hint})") from error
         except Error as error:
             raise BackendUnavailable(self.alias, f"{type(error).__name__}: {error}"[:300]) from error
 

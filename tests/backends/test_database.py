@@ -210,7 +210,7 @@ def test_connections_are_few_and_closed_when_asked(backend):
         thread.join()
 
     own = sql_connections.database_of("file")
-    assert 1 <= len(own._idle) <= sql_connections.MOST_CONNECTIONS
+    assert 1 <= len(own._idle) <= own.most
 
     backend.close()
 

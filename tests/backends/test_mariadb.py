@@ -1,0 +1,16 @@
+"""DatabaseBackend on MariaDB: the contract, and what is special to it."""
+
+import pytest
+
+from django_claims.test import BackendContract
+from tests.backends.sql_servers import MariaDBServer, site, site_fixture
+
+__all__ = ["site"]  # a fixture
+
+module_site = site_fixture(MariaDBServer, "mariadb", "MySQLdb")
+
+
+class TestDatabaseBackendOnMariaDB(BackendContract):
+    @pytest.fixture(autouse=True)
+    def fresh_backend(self, site):
+        self.backend = site.backend()
