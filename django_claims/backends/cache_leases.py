@@ -1,0 +1,270 @@
+"""The verbs about leases, over a store that can add and compare-and-set; see cache.py for such stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django_claims.backends.base import (
+    AcquireRequest,
+    Grant,
+    Refusal,
+    Released,
+    ReleaseRequest,
+    Renewal,
+    RenewAnswer,
+    RenewRequest,
+)
+from django_claims.backends.cache_flags import CacheFlags
+from django_claims.backends.cache_index import is_due, names_of, note, number
+from django_claims.backends.cache_links import Item, Link
+from django_claims.backends.cache_records import News, Row, lease_of, now_us, read_row, store_seconds
+from django_claims.leases import HELD, RESTING, Lease, LeasePage
+from django_claims.names import matches
+
+_DAY = 24 * 3600
+_BATCH = 500
+
+
+class _Wanted:
+    """One name of an acquire, and what was read of it."""
+
+    def __init__(self, request: AcquireRequest, key: str, fence_key: str, found: dict[str, Item]) -> None:
+        self.request = request
+        self.key, self.fence_key = key, fence_key
+        self.item, self.fence_item = found.get(key), found.get(fence_key)
+        self.row = read_row(self.item.value, request.name) if self.item else None
+        self.last = number(self.fence_item)
+
+    @property
+    def is_mine(self) -> bool:
+        return self.row is not None and self.row.is_held_by(self.request.token)
+
+    @property
+    def is_dead(self) -> bool:
+        return self.row is not None and self.row.kind == HELD and self.row.fence == self.request.over_fence
+
+
+class CacheLeases(CacheFlags):
+    """The verbs about leases."""
+
+    def _touchable(self, link: Link, row: Row) -> bool:
+        """Say whether to write to a lease. Where that is not one step, it must not run out in between."""
+        return link.exact or now_us() < row.expires_us
+
+    def _lease(self, name: str, row: Row | None, news: News) -> Lease:
+        return lease_of(row, name=name, alias=self.alias, now=now_us(), flag=self._flag(news, name, row))
+
+    # -- acquire -----------------------------------------------------------------------------------
+
+    def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
+        with self._link() as link:
+            answer = self._try(link, requests, is_first=True)
+            while answer is None:
+                link.hurry()
+                answer = self._try(link, requests, is_first=False)
+            return answer
+
+    def _try(self, link: Link, requests: Sequence[AcquireRequest], *, is_first: bool) -> list[Grant] | Refusal | None:
+        """Return None if others came between. What is ours by then is kept, and gets another fence."""
+        keys = [(self._keys.lease(request.name), self._keys.fence(request.name)) for request in requests]
+        found = self._read(link, [self._keys.news, *(key for pair in keys for key in pair)], sure=False)
+        news, now = self._news(found.get(self._keys.news), now_us()), now_us()
+        wanted = [_Wanted(request, *pair, found) for request, pair in zip(requests, keys, strict=True)]
+        for want in wanted:
+            name, row = want.request.name, want.row
+            flag = self._flag(news, name, row)
+            if flag is not None and flag.keep:
+                return self._refuse(link, wanted, Refusal(name, flag=flag), is_first)
+            if want.item is None:
+                continue
+            if row is None or not (want.is_mine or want.is_dead) or not self._touchable(link, row):
+                return self._refuse(link, wanted, Refusal(name, lease=self._lease(name, row, news)), is_first)
+        if is_first and all(want.is_mine for want in wanted):
+            return self._grant_again(link, wanted, now)
+        last = max(max(want.last, want.row.fence if want.row else 0) for want in wanted)
+        fence = max(now, last + 1)
+        # In one order for all, so that of two who want the same names one gets the first, and with it the rest.
+        done: list[_Wanted] = []
+        for want in sorted(wanted, key=lambda want: want.request.name):
+            request = want.request
+            row = Row(
+                name=request.name,
+                token=request.token,
+                fence=fence,
+                kind=HELD,
+                holder=request.holder.packed,
+                acquired_us=now,
+                renewed_us=now,
+                expires_us=now + request.ttl_ms * 1000,
+                ttl_ms=request.ttl_ms,
+                heartbeat_ms=request.heartbeat_ms,
+            )
+            if not self._put(link, want.key, row.pack(), want.item, store_seconds(request.ttl_ms)):
+                self._take_back(link, [want for want in done if not want.is_mine])
+                return None
+            done.append(want)
+        # The fence is above all of before if nobody was granted the name since it was read, which this write asks.
+        for want in wanted:
+            if not self._put(link, want.fence_key, str(fence).encode(), want.fence_item, _DAY):
+                return None
+        note(link, self._keys, [want.request.name for want in wanted if is_due(fence, want.last)], now)
+        return [Grant(fence, now)] * len(requests)
+
+    def _put(self, link: Link, key: str, value: bytes, was: Item | None, seconds: int) -> bool:
+        return link.add(key, value, seconds) if was is None else link.cas(key, value, was, seconds)
+
+    def _refuse(self, link: Link, wanted: list[_Wanted], refusal: Refusal, is_first: bool) -> Refusal:
+        if not is_first:
+            self._take_back(link, [want for want in wanted if want.is_mine])
+        return refusal
+
+    def _take_back(self, link: Link, wanted: list[_Wanted]) -> None:
+        """End what this call had got of several names."""
+        for want in wanted:
+            item = link.read([want.key]).get(want.key)
+            row = read_row(item.value, want.request.name) if item else None
+            if item and row and row.is_held_by(want.request.token) and self._touchable(link, row):
+                link.remove(want.key, item)
+
+    def _grant_again(self, link: Link, wanted: list[_Wanted], now: int) -> list[Grant] | None:
+        """The same token, the same fence, a whole TTL from now."""
+        grants = []
+        for want in wanted:
+            assert want.row is not None and want.item is not None
+            row = want.row._replace(renewed_us=now, expires_us=now + want.request.ttl_ms * 1000)
+            if not link.cas(want.key, row.pack(), want.item, store_seconds(want.request.ttl_ms)):
+                return None
+            if want.last < row.fence and not self._put(
+                link, want.fence_key, str(row.fence).encode(), want.fence_item, _DAY
+            ):
+                return None
+            grants.append(Grant(row.fence, row.acquired_us))
+        return grants
+
+    # -- renew, release ----------------------------------------------------------------------------
+
+    def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
+        answers = []
+        if requests:
+            with self._link() as link:
+                for batch in _batches(requests):
+                    found = link.read([self._keys.news, *(self._keys.lease(request.name) for request in batch)])
+                    answers += [self._renew(link, request, found) for request in batch]
+        return answers
+
+    def _renew(self, link: Link, request: RenewRequest, found: dict[str, Item]) -> RenewAnswer:
+        key, news_key, name = self._keys.lease(request.name), self._keys.news, request.name
+        while True:
+            item, now = found.get(key), now_us()
+            news = self._news(found.get(news_key), now)
+            row = read_row(item.value, name) if item else None
+            if item is None or row is None or not row.is_held_by(request.token):
+                if (name, request.fence) in news:
+                    return RenewAnswer(Renewal.FORCED)
+                return RenewAnswer(Renewal.TAKEN if item else Renewal.GONE)
+            if not self._touchable(link, row):
+                return RenewAnswer(Renewal.GONE)
+            row = row._replace(
+                renewed_us=now,
+                expires_us=now + request.ttl_ms * 1000,
+                progress=row.progress if request.progress is None else request.progress,
+            )
+            if link.cas(key, row.pack(), item, store_seconds(request.ttl_ms)):
+                flag = self._flag(news, name, row)
+                if flag is not None and request.seen and flag.seen_at is None:
+                    flag = self._mark_seen(link, row)
+                return RenewAnswer(Renewal.RENEWED, flag, now)
+            link.hurry()
+            found = link.read([key, news_key])
+
+    def release(self, requests: Sequence[ReleaseRequest]) -> list[Released]:
+        answers = []
+        if requests:
+            with self._link() as link:
+                for batch in _batches(requests):
+                    found = link.read([self._keys.lease(request.name) for request in batch])
+                    answers += [self._release(link, request, found) for request in batch]
+        return answers
+
+    def _release(self, link: Link, request: ReleaseRequest, found: dict[str, Item]) -> Released:
+        key = self._keys.lease(request.name)
+        while True:
+            item = found.get(key)
+            if item is None:
+                return Released.GONE
+            row = read_row(item.value, request.name)
+            if row is None or not row.is_held_by(request.token):
+                return Released.NOT_OWNER
+            if not self._touchable(link, row):
+                return Released.GONE  # as good as: it ends within two seconds
+            if request.rest_ms:
+                ends = now_us() + request.rest_ms * 1000
+                resting = row._replace(token="-", kind=RESTING, progress="", expires_us=ends)
+                done = link.cas(key, resting.pack(), item, store_seconds(request.rest_ms))
+            else:
+                done = link.remove(key, item)
+            if done:
+                return Released.RELEASED
+            link.hurry()
+            found = link.read([key])
+
+    def force_release(self, name: str, fence: int) -> bool:
+        key = self._keys.lease(name)
+        with self._link() as link:
+            told = False
+            while item := link.read([key]).get(key):
+                row = read_row(item.value, name)
+                if self._lease(name, row, {}).fence != fence or (row and not self._touchable(link, row)):
+                    break
+                if row and not told:
+                    # Before the lease ends: its holder may be told too soon, and never too late.
+                    self._change_news(link, lambda news, now, row=row: self._tell(news, row, now))  # type: ignore[misc]
+                    told = True
+                    continue  # and read it anew, as near to the cas as can be
+                if link.remove(key, item):
+                    return True
+                link.hurry()
+            if told:
+                self._change_news(link, lambda news, now: news.pop((name, fence), None))
+        return False
+
+    def _tell(self, news: News, row: Row, now: int) -> None:
+        news[row.name, row.fence] = f"f {row.fence} {now + row.ttl_ms * 1000} 0 0 []"
+
+    # -- read --------------------------------------------------------------------------------------
+
+    def held(self, name: str, token: str) -> bool:
+        with self._link() as link:
+            row = self._rows(link, [name])[name]
+        return row is not None and row.is_held_by(token)
+
+    def lease(self, name: str) -> Lease | None:
+        key, news_key = self._keys.lease(name), self._keys.news
+        with self._link() as link:
+            found = link.read([key, news_key])
+            if key not in found:
+                return None
+            return self._lease(name, read_row(found[key].value, name), self._news(found.get(news_key), now_us()))
+
+    def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
+        with self._link() as link:
+            names = [name for name in names_of(link, self._keys) if matches(name, match)]
+            found = self._read(link, [self._keys.news, *map(self._keys.lease, names)])
+            news = self._news(found.get(self._keys.news), now_us())
+        live = [name for name in names if self._keys.lease(name) in found]
+        leases = [
+            self._lease(name, read_row(found[self._keys.lease(name)].value, name), news)
+            for name in live[(page - 1) * per_page : page * per_page]
+        ]
+        return LeasePage(leases=leases, total=len(live), page=page, per_page=per_page, complete=False)
+
+    def _read(self, link: Link, keys: Sequence[str], *, sure: bool = True) -> dict[str, Item]:
+        found: dict[str, Item] = {}
+        for batch in _batches(keys):
+            found.update(link.read(batch, sure=sure))
+        return found
+
+
+def _batches(requests: Sequence[Any]) -> list[Sequence[Any]]:
+    return [requests[at : at + _BATCH] for at in range(0, len(requests), _BATCH)]

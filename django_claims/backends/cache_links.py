@@ -1,0 +1,216 @@
+"""
+Links to a cache: read, add and compare-and-set, each of which says so when it cannot.
+
+Django's own way to memcached makes "down" look like "not stored" and "not there", and may
+hang or go over to another server. So the clients here are the cache's by class, servers and
+options, but ours by number: bounded in time, one verb at a time, never used after fork, and
+never deserialising a value.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from django_claims.clock import clock
+
+GONE = -1
+"""An expiry in the past: what is set with it is deleted."""
+
+
+class StoreError(Exception):
+    """The store did not answer, or what it said is of no use."""
+
+
+class Item(NamedTuple):
+    """A value as it was read; `mark` is what a compare-and-set of it needs, if the reading brought that."""
+
+    value: bytes
+    mark: Any = None
+
+
+class Link:
+    """One verb's way to the store. Whatever goes wrong is an exception, and the link is then closed."""
+
+    exact = True
+    """Whether cas() compares and sets in one step of the server's."""
+    ends = 0.0
+    is_new = True
+    idle_since = 0.0
+
+    def read(self, keys: Sequence[str], *, sure: bool = True) -> dict[str, Item]:
+        """Return what is there. `sure=False`: the caller will write to all that is not."""
+        try:
+            return self._read(keys, sure or clock() - self.idle_since > 1)
+        except Exception as error:
+            # What was left idle may have been closed by the server: ask again. Reading comes first in each verb.
+            if self.is_new or clock() > self.ends or self._is_slow(error):
+                raise
+            self.reset()
+            return self._read(keys, True)
+        finally:
+            self.is_new = True
+
+    def hurry(self) -> None:
+        """Raise StoreError if the time is up."""
+        if clock() > self.ends:
+            raise StoreError("others were faster at each try, or the store answers nonsense")
+
+    def _read(self, keys: Sequence[str], sure: bool) -> dict[str, Item]:
+        raise NotImplementedError
+
+    def add(self, key: str, value: bytes, seconds: int) -> bool:
+        """Store a value if there is none. 0 seconds: for good."""
+        raise NotImplementedError
+
+    def cas(self, key: str, value: bytes, was: Item, seconds: int) -> bool:
+        """Store a value if what was read is still there."""
+        raise NotImplementedError
+
+    def remove(self, key: str, was: Item) -> bool:
+        """Delete what was read, if it is still there."""
+        return self.cas(key, b"", was, GONE)
+
+    def reset(self) -> None:
+        """Start anew, with a new connection."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+    def _is_slow(self, error: Exception) -> bool:
+        return isinstance(error, TimeoutError)
+
+
+class CacheLink(Link):
+    """
+    Over a third party's cache, of which only add() is trusted.
+
+    Compare-and-set is a comparison and a set, under a lock that is an add: one writer of ours
+    at a time. The lock does not keep out what an expiry makes room for, so leases are touched
+    only while their TTL, a second less than the store keeps them, has not run out.
+    """
+
+    exact = False
+    LOCK_SECONDS = 10
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def _call(self, verb: str, *args: Any) -> Any:
+        self.hurry()
+        try:
+            answer = getattr(self._cache, verb)(*args)
+        except Exception as error:
+            raise StoreError(f"{type(error).__name__}: {error}") from error
+        if answer is None and verb == "add":
+            raise StoreError("add() gave neither True nor False")
+        return answer
+
+    def _read(self, keys: Sequence[str], sure: bool) -> dict[str, Item]:
+        return {key: Item(_bytes(value), value) for key, value in self._call("get_many", keys).items()}
+
+    def add(self, key: str, value: bytes, seconds: int) -> bool:
+        return bool(self._call("add", key, value.decode(), seconds or None))
+
+    def cas(self, key: str, value: bytes, was: Item, seconds: int) -> bool:
+        lock = f"{key}:lock"
+        while not self._call("add", lock, "1", self.LOCK_SECONDS):
+            time.sleep(0.005)
+        held_until = clock() + 0.5
+        try:
+            if self._call("get", key) != was.mark:
+                return False
+            if clock() > held_until:
+                raise StoreError("it took too long to compare and set safely")
+            if seconds == GONE:
+                self._call("delete", key)
+            else:
+                self._call("set", key, value.decode(), seconds or None)
+            return True
+        finally:
+            try:
+                self._cache.delete(lock)
+            except Exception:  # it ends by itself
+                pass
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode(errors="replace")
+    return value if isinstance(value, bytes) else b"\0"
+
+
+class Links:
+    """The idle links of a process to one cache, shared by its threads."""
+
+    def __init__(self, make: Callable[[], Link], errors: tuple[type[Exception], ...]) -> None:
+        self.errors: tuple[type[Exception], ...] = (StoreError, *errors)
+        self._make = make
+        self._idle: deque[Link] = deque()
+        _all.add(self)
+
+    def take(self, seconds: float) -> Link:
+        try:
+            link = self._idle.pop()
+            link.is_new = False
+        except IndexError:
+            link = self._make()
+            link.idle_since = clock()
+        link.ends = clock() + seconds
+        return link
+
+    def give(self, link: Link) -> None:
+        link.idle_since = clock()
+        self._idle.append(link)
+
+    def close(self) -> None:
+        while True:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return
+            except Exception:  # a socket that fails to close is closed
+                continue
+
+
+_all: weakref.WeakSet[Links] = weakref.WeakSet()
+_inherited: list[Any] = []
+_lock = threading.Lock()
+_shared: dict[Any, Links] = {}
+
+
+def shared_links(key: Any, make: Callable[[], Links]) -> Links:
+    """Return the links of a key, made when first asked for in this process."""
+    with _lock:
+        if key not in _shared:
+            _shared[key] = make()
+        return _shared[key]
+
+
+def _after_fork_in_child() -> None:
+    """The sockets are the parent's: neither use nor close them, since a client says goodbye on what it closes."""
+    global _lock
+    _lock = threading.Lock()
+    for links in list(_all):
+        if links._idle:
+            _inherited.append(links._idle)
+            _keep_for_ever(links._idle)
+        links._idle = deque()
+
+
+def _keep_for_ever(thing: Any) -> None:
+    """See that not even the end of the interpreter deletes a thing."""
+    try:
+        import_module("ctypes").pythonapi.Py_IncRef(import_module("ctypes").py_object(thing))
+    except (ImportError, AttributeError):  # another Python, which has no pylibmc
+        pass
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
