@@ -14,6 +14,9 @@ from django_claims.backends.cuts import cuts, line_of, number_of
 from django_claims.backends.sql_pools import Database, close_quietly, connect
 from django_claims.clock import clock
 
+SERVER_SHARE = 0.8
+"""What the server has of the time: a statement that it ends itself has certainly done nothing, one that we cut may."""
+
 NOT_DEAD = {"57014", "55P03", 1205, 1969, 3024}
 """What a session that lives says about a statement that took too long."""
 
@@ -51,7 +54,7 @@ class DatabaseServer(Database):
 
         Looking up a host, TLS and drivers that count in whole seconds heed no bound of ours.
         """
-        attempt = _Attempt(connection, ends, lambda: self._session(connection, self.limit))
+        attempt = _Attempt(connection, ends, lambda: self._session(connection, self.limit * SERVER_SHARE))
         try:
             threading.Thread(target=attempt.run, name="django-claims connect", daemon=True).start()
         except RuntimeError:  # none to be had, as at the end of the program

@@ -301,7 +301,10 @@ class Site:
     def forget(self) -> None:
         """Close what there is of the alias in this process."""
         for key in [key for key in sql_connections._databases if key[0] == self.alias]:
-            sql_connections._databases.pop(key).close()
+            own = sql_connections._databases.pop(key)
+            for _ in range(own.most):
+                own._free.acquire(timeout=10)  # nobody has one any more
+            own.close()
         if hasattr(connections._connections, self.alias):
             connections[self.alias].close()
             del connections[self.alias]
@@ -321,7 +324,7 @@ class Site:
         """Run a statement over a connection of the test's."""
         with contextlib.closing(self.server.connect(self.name)) as raw:
             cursor = raw.cursor()
-            cursor.execute(statement, params)
+            cursor.execute(statement, params or None)
             return list(cursor.fetchall()) if cursor.description else []
 
     def rows(self) -> int:
