@@ -126,7 +126,7 @@ class FileBackend(FileFlags):
             return RenewAnswer(Renewal.TAKEN if is_live else Renewal.GONE)
         progress = record.progress if request.progress is None else request.progress
         record = record._replace(renewed_us=now, ttl_ms=request.ttl_ms, progress=progress)
-        visit.write(entry, record, now + request.ttl_ms * 1000)
+        visit.push_back(entry, record, now + request.ttl_ms * 1000)
         flag = visit.flag(request.name, entry)
         if flag is not None and request.seen and flag.seen_at is None:
             flag = self._see(visit, request.name)

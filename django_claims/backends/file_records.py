@@ -49,19 +49,24 @@ class Slot(NamedTuple):
 def read_slots(fd: int) -> Slot | None:
     """Return the slot that counts, or None in an empty file. Raises Garbage."""
     for _ in range(3):  # a reader without the lock may come upon two writes in a row
-        best, broken = None, False
-        for number in (0, 1):
-            head = os.pread(fd, READ, number * SLOT)
-            if not head or (not head[0] and not head.strip(b"\0")):
-                continue
+        heads = [(0, os.pread(fd, READ, 0)), (1, os.pread(fd, READ, SLOT))]
+        written = [(number, head) for number, head in heads if head and (head[0] or head.strip(b"\0"))]
+        if len(written) == 2 and _sequence(heads[1][1]) > _sequence(heads[0][1]):
+            written.reverse()
+        for number, head in written:
             slot = _parse(fd, number, head)
-            if slot is None:
-                broken = True
-            elif best is None or slot.sequence > best.sequence:
-                best = slot
-        if best is not None or not broken:
-            return best
+            if slot is not None:
+                return slot
+        if not written:
+            return None
     raise Garbage
+
+
+def _sequence(head: bytes) -> int:
+    try:
+        return int(head.split(b" ", 4)[3])
+    except (ValueError, IndexError):
+        return -1
 
 
 def _parse(fd: int, number: int, head: bytes) -> Slot | None:
@@ -86,6 +91,15 @@ def _parse(fd: int, number: int, head: bytes) -> Slot | None:
 def write_slot(fd: int, over: Slot | None, boot: str, expires_us: int, text: bytes) -> Slot:
     """Write what counts from now on, and return it. Raises OSError, and then nothing has changed."""
     number, sequence = (0, 1) if over is None else (1 - over.number, over.sequence + 1)
+    return _write(fd, number, sequence, boot, expires_us, text)
+
+
+def overwrite_slot(fd: int, over: Slot, boot: str, expires_us: int, text: bytes) -> Slot:
+    """Write over the slot that counts, which has its room on the disk. Cut short, it is lost: a last resort."""
+    return _write(fd, over.number, over.sequence + 1, boot, expires_us, text)
+
+
+def _write(fd: int, number: int, sequence: int, boot: str, expires_us: int, text: bytes) -> Slot:
     about = b"%d %b %d" % (sequence, boot.encode(), expires_us)
     data = b"1 %08x %d %b\n%b" % (zlib.crc32(text, zlib.crc32(about)), len(text), about, text)
     if len(data) > SLOT:

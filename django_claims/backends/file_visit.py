@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 
 from django_claims.backends.file_directory import Directory, remove
 from django_claims.backends.file_handles import Handles
 from django_claims.backends.file_news import News, read_news, write_news
-from django_claims.backends.file_records import FREE, Garbage, Record, Slot, read_slots, unwrite_slot, write_slot
+from django_claims.backends.file_records import (
+    FREE,
+    Garbage,
+    Record,
+    Slot,
+    overwrite_slot,
+    read_slots,
+    unwrite_slot,
+    write_slot,
+)
 from django_claims.backends.file_state import BOOT, STEP_US, State, epoch, now, read_state
 from django_claims.holders import Holder
 from django_claims.leases import HELD, RESTING, Lease, StopFlag, read_lease, unreadable_lease
@@ -168,6 +178,15 @@ class Visit:
             os.ftruncate(entry.fd, 0)
         entry.written = write_slot(entry.fd, entry.slot, BOOT, expires_us, record.packed())
 
+    def push_back(self, entry: Entry, record: Record, expires_us: int) -> None:
+        """Put a record in the place of the same run's. On a full disk too: what is held can be kept."""
+        try:
+            self.write(entry, record, expires_us)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or entry.slot is None:
+                raise
+            overwrite_slot(entry.fd, entry.slot, BOOT, expires_us, record.packed())
+
     def unwrite(self, entry: Entry) -> None:
         """Take a write back, as far as that can be done."""
         if entry.written is None:
@@ -185,8 +204,12 @@ class Visit:
             remove(entry.file, self.handles.leases)
             return
         gone = entry.record._replace(kind=FREE, process="", token="", holder="", progress="")
-        self.write(entry, gone, 0)
-        self.directory.freed.append(entry.file)
+        try:
+            self.write(entry, gone, 0)
+        except OSError:  # no room
+            remove(entry.file, self.handles.leases)
+        else:
+            self.directory.freed.append(entry.file)
 
     # What all names share.
 
