@@ -8,6 +8,7 @@ The process is there before the claim is acquired, so that the lease names it fr
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import signal
@@ -20,6 +21,8 @@ from types import FrameType
 from typing import Any, Self
 
 from django_claims.holders import ProcessId, _start_of, this_process
+
+logger = logging.getLogger(__name__)
 
 BECOME = Path(__file__).parent / "become.py"
 ENDING = ("SIGTERM", "SIGINT", "SIGHUP")
@@ -105,7 +108,13 @@ class Program:
     def send(self, number: int) -> None:
         """Hand a signal on to the program itself, as if it had been sent there."""
         if self._process is not None and not self._has_ended:
-            self._process.send_signal(number)
+            self._signal(self._process, number)
+
+    def _signal(self, process: subprocess.Popen[bytes], number: int) -> None:
+        try:
+            process.send_signal(number)
+        except PermissionError:  # it runs as another user, and has no group of its own here
+            logger.warning("The program of a claim may not be sent signals pid=%s signal=%s", process.pid, number)
 
     def end(self, number: int, *, after: bool = False) -> None:
         """End the program and what it has started in its group. `after`: what is left of that once it has ended."""
@@ -113,12 +122,14 @@ class Program:
             return
         if self.has_keys or os.name != "posix":
             if not after:
-                self._process.send_signal(number)
+                self._signal(self._process, number)
             return
         try:
             os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):
+        except ProcessLookupError:
             pass
+        except PermissionError:  # it runs as another user
+            logger.warning("The program of a claim may not be sent signals pid=%s signal=%s", self._process.pid, number)
 
     def close(self) -> None:
         """See to it that nothing goes on: whatever happened, no program outlives the hold."""
