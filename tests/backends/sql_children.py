@@ -118,23 +118,3 @@ def fork_and_go_on(entry, answers):
         os._exit(0)
     os.waitpid(child, 0)
     answers.put((hold.renew(), own.talk(session, 5) == before, len(own._idle)))
-
-
-def increment(entry, calls, on_commit, barrier):
-    """Add one to a row as a view under ATOMIC_REQUESTS would, read first and written later."""
-    set_up(entry)
-    from django.db import connection, transaction
-
-    from django_claims import claim
-
-    for _ in range(calls):
-        barrier.wait(30)
-        with transaction.atomic():
-            with (
-                claim("counter", release_on_commit=on_commit).acquire(timeout=30),
-                connection.cursor() as cursor,
-            ):
-                cursor.execute("SELECT value FROM counter")
-                (value,) = cursor.fetchone()
-                cursor.execute("UPDATE counter SET value = %s", [value + 1])
-            time.sleep(0.002)  # what else the view does before the commit

@@ -251,7 +251,10 @@ def test_a_row_that_a_stranger_has_locked_is_unavailable_within_the_time_and_not
         stranger.cursor().execute("ROLLBACK")
 
     assert took < 1.2
-    wait_until(lambda: isinstance(backend.acquire([request(token="t3")]), list), 5)
+    # As the core does with tokens whose outcome it does not know, until the server has ended what was cut.
+    wait_until(
+        lambda: backend.release([ReleaseRequest("job", "t2")]) and backend.acquire([request(token="t3")])[0] != "job", 5
+    )
 
 
 def test_sessions_end_statements_and_transactions_that_nobody_waits_for_any_more(site):
