@@ -20,6 +20,7 @@ from django_claims import (
     InvalidClaim,
     LossReason,
     StaleFence,
+    UnsupportedFeature,
     claim,
     force_release,
     hold,
@@ -410,6 +411,15 @@ def test_a_recipe_is_no_hold(tea):
         fenced_update(Stock.objects.all(), claim("stock"), count=1)
 
 
+def test_a_backend_without_fences_is_refused(tea):
+    with claim("stock") as held:
+        held.fence = 0
+        with pytest.raises(UnsupportedFeature, match="fences"):
+            fenced_update(Stock.objects.all(), held, count=1)
+
+    assert row() == (5, 0)
+
+
 def test_without_a_hold_it_is_the_innermost_of_this_thread(tea):
     with claim("outer"), claim("stock") as held:
         fenced_update(Stock.objects.filter(pk=tea.pk), count=6)
@@ -498,6 +508,30 @@ def test_an_instance_made_by_hand_for_a_row_that_is_there_is_fenced_too(tea, old
     fenced_save(Stock(pk=tea.pk, code="tea", count=9), new)
 
     assert row() == (9, new.fence)
+
+
+def test_a_child_added_to_a_parent_that_is_there_is_fenced_by_the_parents_row(tea, old, new):
+    fenced_update(Stock.objects.filter(pk=TEA), new, count=6)
+
+    for child in (Bottle(stock_ptr=tea, code="oil"), Bottle(stock_ptr_id=TEA, code="oil"), Bottle(pk=TEA, code="oil")):
+        with pytest.raises(StaleFence):
+            fenced_save(child, old)
+    assert row() == (6, new.fence)
+    assert not Bottle.objects.exists()
+
+    fenced_save(Bottle(stock_ptr_id=TEA, code="tea", count=7, litres=2), new)
+    assert row() == (7, new.fence)
+    assert Bottle.objects.get().litres == 2
+
+
+def test_a_childs_save_writes_both_tables(new):
+    bottle = Bottle.objects.create(code="tea", count=1, litres=1)
+    bottle.count = bottle.litres = 3
+
+    fenced_save(bottle, new)
+
+    assert row() == (3, new.fence)
+    assert Bottle.objects.get().litres == 3
 
 
 @pytest.mark.parametrize("update_fields", [None, ["count"]])

@@ -14,7 +14,7 @@ from django.db.models.sql.where import AND
 from django_claims import conf
 from django_claims.claims import current_hold
 from django_claims.exceptions import ClaimLost, InvalidClaim, StaleFence, UnsupportedFeature
-from django_claims.fencing.fields import FenceField, fence_fields
+from django_claims.fencing.fields import FenceField, fence_field
 from django_claims.holds import Hold
 
 M = TypeVar("M", bound=models.Model)
@@ -77,16 +77,11 @@ def fenced(queryset: Rows[M], hold: Hold | None) -> tuple[models.QuerySet[M, Any
     rows = rows.using(rows.db)
     if rows.query.is_sliced:
         raise InvalidClaim("A slice of a queryset cannot be fenced: filter by primary keys instead.")
-    fields = fence_fields(rows.model)
-    if len(fields) != 1:
-        raise InvalidClaim(
-            f"{rows.model._meta.label} has {len(fields) or 'no'} FenceField{'s' * (len(fields) > 1)}; it should have "
-            f"one: fence = FenceField(), from django_claims.fencing."
-        )
-    if any(getattr(col, "target", None) is fields[0] for col in rows.query._gen_cols([rows.query.where])):
-        raise InvalidClaim(f"The queryset filters by {fields[0].name!r}. Leave that out: it is compared all the same.")
+    field = fence_field(rows.model)
+    if any(getattr(col, "target", None) is field for col in rows.query._gen_cols([rows.query.where])):
+        raise InvalidClaim(f"The queryset filters by {field.name!r}. Leave that out: it is compared all the same.")
     claim, number, is_off = _number(hold)
-    return rows, Fence(claim=claim, number=number, is_off=is_off, field=fields[0])
+    return rows, Fence(claim=claim, number=number, is_off=is_off, field=field)
 
 
 def _number(hold: Hold | None) -> tuple[str, int, bool]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from django.core import checks
 from django.db import models
 
+from django_claims.exceptions import InvalidClaim
+
 if TYPE_CHECKING:
     IntegerField = models.BigIntegerField[int, int]
 else:
@@ -66,3 +68,14 @@ class FenceField(IntegerField):
 def fence_fields(model: type[models.Model]) -> list[FenceField]:
     """Return the fence fields of a model, inherited ones too."""
     return [field for field in model._meta.concrete_fields if isinstance(field, FenceField)]
+
+
+def fence_field(model: type[models.Model]) -> FenceField:
+    """Return the one fence field of a model, or say what to add."""
+    fields = fence_fields(model)
+    if len(fields) != 1:
+        raise InvalidClaim(
+            f"{model._meta.label} has {len(fields) or 'no'} FenceField{'s' * (len(fields) > 1)}; it should have "
+            f"one: fence = FenceField(), from django_claims.fencing."
+        )
+    return fields[0]

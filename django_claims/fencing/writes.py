@@ -10,6 +10,7 @@ from django.db import IntegrityError, models, router, transaction
 
 from django_claims.exceptions import InvalidClaim
 from django_claims.fencing.fences import Rows, fenced, is_one_row
+from django_claims.fencing.fields import fence_field
 from django_claims.holds import Hold
 
 M = TypeVar("M", bound=models.Model)
@@ -57,11 +58,13 @@ def fenced_save(instance: models.Model, hold: Hold | None = None, update_fields:
     """
     model = type(instance)
     db = router.db_for_write(model, instance=instance)
-    rows, fence = fenced(model._base_manager.using(db).filter(pk=instance.pk), hold)
+    owner = fence_field(model).model
+    key = _key(instance, owner)
+    rows, fence = fenced(owner._base_manager.using(db).filter(pk=key), hold)
     if fence.is_off:
         instance.save(using=db, update_fields=update_fields)
         return
-    has_pk = None not in (instance.pk if isinstance(instance.pk, tuple) else (instance.pk,))
+    has_pk = None not in (key if isinstance(key, tuple) else (key,))
     before = instance.__dict__.get(fence.name, models.DEFERRED)
     try:
         with transaction.atomic(using=db):
@@ -81,6 +84,18 @@ def fenced_save(instance: models.Model, hold: Hold | None = None, update_fields:
         if has_pk and isinstance(error, IntegrityError):
             fence.look(rows)  # a later holder may have inserted it meanwhile
         raise
+
+
+def _key(instance: models.Model, owner: type[models.Model]) -> Any:
+    """Return the primary key of an instance's row in the table of the model that has the fence."""
+    model = type(instance)
+    if owner is model._meta.concrete_model:
+        return instance.pk
+    key = getattr(instance, owner._meta.pk.attname)
+    link = model._meta.get_ancestor_link(owner)
+    if key is None and link is not None:
+        return getattr(instance, link.attname)  # given by hand; Django copies it over when it saves
+    return key
 
 
 async def afenced_update(queryset: Rows[M], hold: Hold | None = None, **values: Any) -> int:
