@@ -93,6 +93,13 @@ def _judge(guard: Guard) -> None:
         checked(guard.name)
     if guard.on_refused not in ("fail", "skip"):
         raise InvalidClaim(f"on_refused should be 'fail' or 'skip', not {guard.on_refused!r}.")
+    parts = (guard.key,) if isinstance(guard.key, str) else guard.key
+    if not (
+        parts is None or callable(parts) or (isinstance(parts, tuple | list) and all(isinstance(p, str) for p in parts))
+    ):
+        raise InvalidClaim(
+            f"key should be the name of an option or argument, several, or a callable, not {guard.key!r}."
+        )
     code = guard.exit_code
     if code is not None and (isinstance(code, bool) or not isinstance(code, int) or not 0 <= code <= 255):
         raise InvalidClaim(f"exit_code should be a whole number from 0 to 255, not {code!r}.")
@@ -126,6 +133,8 @@ def _decorate(target: Any, *, guard: Guard) -> Any:
             f"{target.__qualname__} is a generator: it would be guarded only until it is made. Decorate the function "
             f"that runs through it, or write 'with claim(…)' inside it."
         )
+    if guard.on_lost == "cancel" and not inspect.iscoroutinefunction(target):
+        raise InvalidClaim(f"on_lost='cancel' is for coroutine functions; {target.__qualname__} is none. Use 'raise'.")
     name = guard.name or _function_name(target)
     if inspect.iscoroutinefunction(target):
         return _guarded_coroutine_function(target, name, guard)
@@ -144,6 +153,8 @@ def _function_name(function: Callable[..., Any]) -> str:
 def _recipes(function: Callable[..., Any], name: str, guard: Guard) -> Callable[..., Claim]:
     """Return what makes the recipe of one call: the same call spelled differently gives the same name."""
     signature = inspect.signature(function)
+    if guard.key is not None and not callable(guard.key):
+        values_of(guard.key, dict.fromkeys(signature.parameters), "argument")
 
     def recipe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Claim:
         key = guard.key

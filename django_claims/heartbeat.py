@@ -50,7 +50,10 @@ class Heartbeat:
 
     def _reset(self) -> None:
         # Reentrant: a signal handler may release a hold while its own thread is in here.
-        self._changed = threading.Condition(threading.RLock())
+        # And itself, not its condition, in each `with`: that one's __enter__ is Python code, in which an
+        # exception of a signal handler would leave the lock taken for good.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._due: float = 0.0
         self._last_use = clock()
@@ -64,7 +67,7 @@ class Heartbeat:
         """
         self._last_use = clock()
         if self._thread is None:
-            with self._changed:
+            with self._lock:
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name=f"django-claims {self.alias}", daemon=True)
                     thread.start()
@@ -75,7 +78,7 @@ class Heartbeat:
         if self._thread is None:
             self.ensure()
         if when < self._due:
-            with self._changed:
+            with self._lock:
                 self._due = min(self._due, when)
                 self._changed.notify_all()
 
@@ -91,14 +94,14 @@ class Heartbeat:
     def _run(self) -> None:
         while True:
             # Until the work says otherwise: whoever asks from now on changes it under the lock.
-            with self._changed:
+            with self._lock:
                 self._due = float("inf")
             try:
                 due = self._work()
             except BaseException:  # SystemExit too: somebody's callable must not end the renewals
                 logger.exception("Heartbeat work failed, and is tried again alias=%s", self.alias)
                 due = clock() + 1.0
-            with self._changed:
+            with self._lock:
                 if due is not None:
                     self._last_use = clock()
                     self._due = min(self._due, due)

@@ -53,6 +53,7 @@ class Hold(RenewableHold):
     comparison, so where two writes would hurt, let the resource compare `fence`.
     """
 
+    _keeper: Keeper | None = None  # before all else is there, should a signal come in between
     on_end: Callable[[], Any] | None = None
     _loss: LossReason | None = None
     _released = False
@@ -253,7 +254,7 @@ class Hold(RenewableHold):
 
     def __del__(self) -> None:
         # Only queues the token: this may run anywhere, also inside somebody's lock.
-        if getattr(self, "_released", True) or self._loss is LossReason.FORKED or self._keeper is None:
+        if self._released or self._loss is LossReason.FORKED or self._keeper is None:
             return
         self._released = True
         self._keeper.dropped.append(self.as_orphan(dropped=True))

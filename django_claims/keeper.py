@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import threading
+import time
 from collections import deque
 from typing import Any
 
@@ -46,7 +47,6 @@ class Keeper:
 
     def _start_anew(self) -> None:
         self._lock = threading.RLock()  # reentrant: a signal handler may come in anywhere
-        self._wire = threading.Condition(self._lock)
         self._on_wire: frozenset[str] = frozenset()
         self._due: Schedule[str] = Schedule()
         self._watched: dict[str, set[str]] = {}  # name of a flag: tokens
@@ -97,9 +97,11 @@ class Keeper:
                 tokens.discard(hold.token)
                 if not tokens:
                     self._watched.pop(name, None)
-            if wait and hold.token in self._on_wire and threading.current_thread() is not self.heartbeat.thread:
-                started = clock()
-                self._wire.wait_for(lambda: hold.token not in self._on_wire, wait)
+        if wait and threading.current_thread() is not self.heartbeat.thread:
+            started = clock()
+            # By looking, not by a condition, which a signal's exception in the middle would leave broken.
+            while hold.token in self._on_wire and waited < wait:
+                time.sleep(0.002)
                 waited = clock() - started
         deadlines.discard(hold.token)
         return waited
@@ -142,9 +144,7 @@ class Keeper:
             if holds:
                 self._renew(holds)
         finally:
-            with self._lock:
-                self._on_wire = frozenset()
-                self._wire.notify_all()
+            self._on_wire = frozenset()
         holds.clear()  # or this thread would keep them from being collected
         if self.heartbeat.poked or (len(self._due) and clock() - self._asked_at >= POLL_SECONDS):
             self.heartbeat.poked = False

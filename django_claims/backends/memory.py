@@ -105,7 +105,7 @@ class MemoryBackend(BaseClaimBackend):
 
     def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
         store, now = self._store, self._now()
-        with store.changed:
+        with store.lock:
             for request in requests:
                 flag = self._flag(store, request.name, now)
                 if flag is not None and flag.keep:
@@ -142,7 +142,7 @@ class MemoryBackend(BaseClaimBackend):
 
     def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
         store, now = self._store, self._now()
-        with store.changed:
+        with store.lock:
             return [self._renew(store, request, now) for request in requests]
 
     def _renew(self, store: Store, request: RenewRequest, now: int) -> RenewAnswer:
@@ -161,7 +161,7 @@ class MemoryBackend(BaseClaimBackend):
 
     def release(self, requests: Sequence[ReleaseRequest]) -> list[Released]:
         store, now = self._store, self._now()
-        with store.changed:
+        with store.lock:
             return [self._release(store, request, now) for request in requests]
 
     def _release(self, store: Store, request: ReleaseRequest, now: int) -> Released:
@@ -179,19 +179,19 @@ class MemoryBackend(BaseClaimBackend):
 
     def held(self, name: str, token: str) -> bool:
         store = self._store
-        with store.changed:
+        with store.lock:
             row = self._live(store, name, self._now())
             return row is not None and row.token == token
 
     def lease(self, name: str) -> Lease | None:
         store, now = self._store, self._now()
-        with store.changed:
+        with store.lock:
             row = self._live(store, name, now)
             return None if row is None else self._read(store, name, row, now)
 
     def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
         store, now = self._store, self._now()
-        with store.changed:
+        with store.lock:
             names = sorted(n for n in list(store.rows) if matches(n, match) and self._live(store, n, now))
             found = [
                 self._read(store, name, store.rows[name], now)
@@ -201,7 +201,7 @@ class MemoryBackend(BaseClaimBackend):
 
     def force_release(self, name: str, fence: int) -> bool:
         store, now = self._store, self._now()
-        with store.changed:
+        with store.lock:
             row = self._live(store, name, now)
             if row is None or row.fence != fence:
                 return False
@@ -214,7 +214,7 @@ class MemoryBackend(BaseClaimBackend):
         self, name: str, *, keep: bool, fence: int | None, reason: str, by: str, ttl_ms: int | None
     ) -> StopFlag | None:
         store, now = self._store, self._now()
-        with store.changed:
+        with store.lock:
             if not keep:
                 row = self._live(store, name, now)
                 if row is None or row.kind == RESTING or (fence is not None and row.fence != fence):
@@ -239,32 +239,32 @@ class MemoryBackend(BaseClaimBackend):
 
     def flag(self, name: str) -> StopFlag | None:
         store = self._store
-        with store.changed:
+        with store.lock:
             return self._flag(store, name, self._now())
 
     def flags(self) -> list[StopFlag]:
         store, now = self._store, self._now()
-        with store.changed:
+        with store.lock:
             found = [self._flag(store, name, now) for name in sorted(store.flags)]
         return [flag for flag in found if flag is not None]
 
     def clear_flag(self, name: str) -> StopFlag | None:
         store = self._store
-        with store.changed:
+        with store.lock:
             flag = self._flag(store, name, self._now())
             store.flags.pop(name, None)
             return flag
 
     def poll(self) -> list[Notice]:
         store, now = self._store, self._now()
-        with store.changed:
+        with store.lock:
             forced = [Notice(name, forced_fence=fence) for (name, fence), until in store.forced.items() if until > now]
         return forced + [Notice(flag.name, flag) for flag in self.flags()]
 
     def wait(self, names: Sequence[str], seconds: float) -> None:
         # Woken by each end of a lease; an expiry wakes nobody, so the sleep stays short.
         store = self._store
-        with store.changed:
+        with store.lock:
             store.changed.wait(min(seconds, 0.02))
 
     def describe(self) -> str:

@@ -33,7 +33,9 @@ class Store:
         self.clock = clock
         # What makes a date of that clock, for people. Fixed once, since test tools move the wall clock.
         self.epoch = time.time() - clock()
-        self.changed = threading.Condition(threading.RLock())
+        # Taken itself and not through the condition, whose __enter__ a signal's exception may leave half done.
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
         self.rows: dict[str, Row] = {}
         self.flags: dict[str, StopFlag] = {}
         self.forced: dict[tuple[str, int], int] = {}  # name and fence: until when there is word of it
