@@ -160,6 +160,9 @@ class HandedOn:
                 # What the caller ignores, as nohup does, stays ignored; the program inherits that.
                 if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._handle)
+            if os.name == "posix" and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+                # The kernel would keep no exit status for us.
+                self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -125,8 +125,5 @@ def wait_for_end(alias: str, asked: dict[str, int], seconds: float) -> set[str]:
                 left.discard(name)
         if not left or clock() >= ends:
             return left
-        try:
-            time.sleep(max(min(pause, ends - clock()), 0.0))
-        except KeyboardInterrupt:
-            raise SystemExit(130) from None  # the stop stays asked for
+        time.sleep(max(min(pause, ends - clock()), 0.0))
         pause = min(pause * 1.5, 1.0)

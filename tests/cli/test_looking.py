@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from django_claims import BackendUnavailable, claim, request_stop
+from django_claims import BackendUnavailable, claim, claim_backends, request_stop
 from tests.helpers import faults
 
 
@@ -208,6 +208,21 @@ def test_show_of_nobodys_claim_exits_4(claims):
     assert said.code == 4
     assert said.out == ""
     assert "Nobody has claim 'a'" in said.err
+
+
+def test_what_cannot_be_read_is_shown_and_can_be_released(claims, settings, new_redis):
+    server = new_redis()
+    settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}}
+    settings.CLAIMS = {"default": {"BACKEND": "django_claims.backends.redis.RedisBackend"}}
+    with server.client() as client:
+        client.set(":1:{claims}:lease:job", "\x1bgarbage")
+
+    shown, done = claims("show", "job"), claims("release", "job", "--fence", "0", "--yes")
+    claim_backends["default"].close()
+
+    assert "unreadable" in shown.out
+    assert "Break it:   manage.py claims release job --fence 0" in shown.lines
+    assert done.code == 0
 
 
 # all verbs

@@ -72,6 +72,16 @@ def test_a_pipe_that_breaks_ends_programs_as_it_does_elsewhere(start, redis):
     assert (done.code, done.out, done.err) == (0, "y", "")
 
 
+def test_the_status_is_kept_also_where_the_caller_wants_no_word_of_children(start, redis):
+    ignore = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+
+    done = start(redis, "job", "--", "sh", "-c", "exit 3", prefix=(sys.executable, "-c", ignore)).done()
+
+    assert done.code == 3
+
+
 # Refused.
 
 

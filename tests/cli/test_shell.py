@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -104,3 +105,14 @@ def test_a_reader_that_has_seen_enough_is_no_traceback(redis, tmp_path, shell, w
 
     assert listing.wait(30) == 141
     assert said == ""
+
+
+def test_ctrl_c_while_it_waits_is_no_traceback_and_the_stop_stays(manage, holder, store):
+    waiting = manage(store.with_env(PYTHONUNBUFFERED="1"), "claims", "stop", "a b", "--wait")
+    assert waiting.line().startswith("Asked to stop: a b")
+
+    waiting.send(signal.SIGINT)
+    done = waiting.done()
+
+    assert (done.code, done.err) == (130, "")
+    assert holder.ask("lease", "a b")["stop_flag"] is not None

@@ -77,6 +77,10 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=USAGE) from error
         except (ClaimError, InvalidClaimsSetting) as error:
             raise CommandError(str(error)) from error
+        except KeyboardInterrupt:
+            if not from_shell:
+                raise
+            raise SystemExit(128 + 2) from None  # nothing went wrong: no traceback
         except BrokenPipeError:
             if not from_shell:
                 raise
