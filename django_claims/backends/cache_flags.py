@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from django_claims.backends.base import BaseClaimBackend, Notice
 from django_claims.backends.cache_keys import Keys
-from django_claims.backends.cache_links import Item, Link, StoreError
+from django_claims.backends.cache_links import GONE, Item, Link, StoreError, Write
 from django_claims.backends.cache_records import News, Row, flag_of, now_us, pack_news, read_news, read_row
 from django_claims.backends.records import flag_words, read_flag
 from django_claims.leases import RESTING, StopFlag
@@ -60,12 +60,8 @@ class CacheFlags(BaseClaimBackend):
                     del news[name, 0]
             packed = pack_news(news) if news else b""
             if packed == (item.value if item else b""):
-                return result
-            if item is None:
-                done = link.add(key, packed, 0)
-            else:
-                done = link.cas(key, packed, item, 0) if news else link.remove(key, item)
-            if done:
+                return result  # nothing to write, nor to remove
+            if link.put([Write(key, packed, item, 0 if news else GONE)])[0]:
                 return result
             link.hurry()
 

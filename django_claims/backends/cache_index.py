@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from django_claims.backends.cache_keys import Keys
-from django_claims.backends.cache_links import Item, Link
+from django_claims.backends.cache_links import Item, Link, Write
 from django_claims.backends.cache_records import pack_index, read_index
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def note(link: Link, keys: Keys, names: Iterable[str], now_us: int) -> None:
             if len(packed) > MOST_BYTES:
                 logger.warning("Index full: some claims will not be listed part=%s", part)
                 break
-            if link.add(part, packed, 0) if item is None else link.cas(part, packed, item, 0):
+            if link.put([Write(part, packed, item, 0)])[0]:
                 break
             link.hurry()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from django_claims.backends.base import (
     AcquireRequest,
@@ -17,13 +17,17 @@ from django_claims.backends.base import (
 )
 from django_claims.backends.cache_flags import CacheFlags
 from django_claims.backends.cache_index import is_due, names_of, note, number
-from django_claims.backends.cache_links import Item, Link
+from django_claims.backends.cache_links import GONE, Item, Link, Write
 from django_claims.backends.cache_records import News, Row, lease_of, now_us, read_row, store_seconds
 from django_claims.leases import HELD, RESTING, Lease, LeasePage
 from django_claims.names import matches
 
+R = TypeVar("R", RenewRequest, ReleaseRequest)
+A = TypeVar("A", RenewAnswer, Released)
+
 _DAY = 24 * 3600
 _BATCH = 500
+_MOST_MARKS = 10_000
 
 
 class _Wanted:
@@ -43,6 +47,13 @@ class _Wanted:
     @property
     def is_dead(self) -> bool:
         return self.row is not None and self.row.kind == HELD and self.row.fence == self.request.over_fence
+
+
+class _Plan(NamedTuple):
+    """What to write for one request, and the lease that it makes or ends."""
+
+    write: Write
+    row: Row
 
 
 class CacheLeases(CacheFlags):
@@ -84,35 +95,42 @@ class CacheLeases(CacheFlags):
             return self._grant_again(link, wanted, now)
         last = max(max(want.last, want.row.fence if want.row else 0) for want in wanted)
         fence = max(now, last + 1)
-        # In one order for all, so that of two who want the same names one gets the first, and with it the rest.
+        # The fence is above all of before if nobody was granted the name since it was read: its write asks that.
+        fences = [Write(want.fence_key, b"%d" % fence, want.fence_item, _DAY) for want in wanted]
         done: list[_Wanted] = []
+        # In one order for all, so that of two who want the same names one gets the first, and with it the rest.
         for want in sorted(wanted, key=lambda want: want.request.name):
-            request = want.request
-            row = Row(
-                name=request.name,
-                token=request.token,
-                fence=fence,
-                kind=HELD,
-                holder=request.holder.packed,
-                acquired_us=now,
-                renewed_us=now,
-                expires_us=now + request.ttl_ms * 1000,
-                ttl_ms=request.ttl_ms,
-                heartbeat_ms=request.heartbeat_ms,
-            )
-            if not self._put(link, want.key, row.pack(), want.item, store_seconds(request.ttl_ms)):
-                self._take_back(link, [want for want in done if not want.is_mine])
-                return None
             done.append(want)
-        # The fence is above all of before if nobody was granted the name since it was read, which this write asks.
-        for want in wanted:
-            if not self._put(link, want.fence_key, str(fence).encode(), want.fence_item, _DAY):
+            writes = [self._claim(want, fence, now)]
+            # The last one together with the fences: if it is refused, they have grown for nothing.
+            stored = link.put(writes if len(done) < len(wanted) else writes + fences, marked=len(wanted) == 1)
+            if not stored[0]:
+                self._take_back(link, [want for want in done[:-1] if not want.is_mine])
                 return None
+        if not all(stored):
+            return None
+        if link.mark is not None:
+            if len(link.marks) > _MOST_MARKS:
+                link.marks.clear()
+            link.marks[wanted[0].key, requests[0].token] = link.mark
         note(link, self._keys, [want.request.name for want in wanted if is_due(fence, want.last)], now)
         return [Grant(fence, now)] * len(requests)
 
-    def _put(self, link: Link, key: str, value: bytes, was: Item | None, seconds: int) -> bool:
-        return link.add(key, value, seconds) if was is None else link.cas(key, value, was, seconds)
+    def _claim(self, want: _Wanted, fence: int, now: int) -> Write:
+        request = want.request
+        row = Row(
+            name=request.name,
+            token=request.token,
+            fence=fence,
+            kind=HELD,
+            holder=request.holder.packed,
+            acquired_us=now,
+            renewed_us=now,
+            expires_us=now + request.ttl_ms * 1000,
+            ttl_ms=request.ttl_ms,
+            heartbeat_ms=request.heartbeat_ms,
+        )
+        return Write(want.key, row.pack(), want.item, store_seconds(request.ttl_ms))
 
     def _refuse(self, link: Link, wanted: list[_Wanted], refusal: Refusal, is_first: bool) -> Refusal:
         if not is_first:
@@ -125,42 +143,27 @@ class CacheLeases(CacheFlags):
             item = link.read([want.key]).get(want.key)
             row = read_row(item.value, want.request.name) if item else None
             if item and row and row.is_held_by(want.request.token) and self._touchable(link, row):
-                link.remove(want.key, item)
+                link.put([Write(want.key, b"", item, GONE)])
 
     def _grant_again(self, link: Link, wanted: list[_Wanted], now: int) -> list[Grant] | None:
         """The same token, the same fence, a whole TTL from now."""
-        grants = []
+        grants, writes = [], []
         for want in wanted:
-            assert want.row is not None and want.item is not None
+            assert want.row is not None
             row = want.row._replace(renewed_us=now, expires_us=now + want.request.ttl_ms * 1000)
-            if not link.cas(want.key, row.pack(), want.item, store_seconds(want.request.ttl_ms)):
-                return None
-            if want.last < row.fence and not self._put(
-                link, want.fence_key, str(row.fence).encode(), want.fence_item, _DAY
-            ):
-                return None
+            writes.append(Write(want.key, row.pack(), want.item, store_seconds(want.request.ttl_ms)))
+            if want.last < row.fence:
+                writes.append(Write(want.fence_key, b"%d" % row.fence, want.fence_item, _DAY))
             grants.append(Grant(row.fence, row.acquired_us))
-        return grants
+        return grants if all(link.put(writes)) else None
 
     # -- renew, release ----------------------------------------------------------------------------
 
     def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
-        answers = []
-        if requests:
-            with self._link() as link:
-                for batch in _batches(requests):
-                    found = link.read([self._keys.news, *(self._keys.lease(request.name) for request in batch)])
-                    answers += [self._renew(link, request, found) for request in batch]
-        return answers
-
-    def _renew(self, link: Link, request: RenewRequest, found: dict[str, Item]) -> RenewAnswer:
-        key, news_key, name = self._keys.lease(request.name), self._keys.news, request.name
-        while True:
-            item, now = found.get(key), now_us()
-            news = self._news(found.get(news_key), now)
-            row = read_row(item.value, name) if item else None
+        def ask(request: RenewRequest, item: Item | None, news: News, now: int) -> RenewAnswer | _Plan:
+            row = read_row(item.value, request.name) if item else None
             if item is None or row is None or not row.is_held_by(request.token):
-                if (name, request.fence) in news:
+                if (request.name, request.fence) in news:
                     return RenewAnswer(Renewal.FORCED)
                 return RenewAnswer(Renewal.TAKEN if item else Renewal.GONE)
             if not self._touchable(link, row):
@@ -170,27 +173,22 @@ class CacheLeases(CacheFlags):
                 expires_us=now + request.ttl_ms * 1000,
                 progress=row.progress if request.progress is None else request.progress,
             )
-            if link.cas(key, row.pack(), item, store_seconds(request.ttl_ms)):
-                flag = self._flag(news, name, row)
-                if flag is not None and request.seen and flag.seen_at is None:
-                    flag = self._mark_seen(link, row)
-                return RenewAnswer(Renewal.RENEWED, flag, now)
-            link.hurry()
-            found = link.read([key, news_key])
+            key = self._keys.lease(request.name)
+            return _Plan(Write(key, row.pack(), item, store_seconds(request.ttl_ms)), row)
+
+        def renewed(request: RenewRequest, row: Row, news: News, now: int) -> RenewAnswer:
+            flag = self._flag(news, request.name, row)
+            if flag is not None and request.seen and flag.seen_at is None:
+                flag = self._mark_seen(link, row)
+            return RenewAnswer(Renewal.RENEWED, flag, now)
+
+        if not requests:
+            return []
+        with self._link() as link:
+            return self._write_all(link, requests, ask, renewed, with_news=True)
 
     def release(self, requests: Sequence[ReleaseRequest]) -> list[Released]:
-        answers = []
-        if requests:
-            with self._link() as link:
-                for batch in _batches(requests):
-                    found = link.read([self._keys.lease(request.name) for request in batch])
-                    answers += [self._release(link, request, found) for request in batch]
-        return answers
-
-    def _release(self, link: Link, request: ReleaseRequest, found: dict[str, Item]) -> Released:
-        key = self._keys.lease(request.name)
-        while True:
-            item = found.get(key)
+        def ask(request: ReleaseRequest, item: Item | None, news: News, now: int) -> Released | _Plan:
             if item is None:
                 return Released.GONE
             row = read_row(item.value, request.name)
@@ -198,16 +196,63 @@ class CacheLeases(CacheFlags):
                 return Released.NOT_OWNER
             if not self._touchable(link, row):
                 return Released.GONE  # as good as: it ends within two seconds
-            if request.rest_ms:
-                ends = now_us() + request.rest_ms * 1000
-                resting = row._replace(token="-", kind=RESTING, progress="", expires_us=ends)
-                done = link.cas(key, resting.pack(), item, store_seconds(request.rest_ms))
-            else:
-                done = link.remove(key, item)
-            if done:
-                return Released.RELEASED
-            link.hurry()
-            found = link.read([key])
+            key = self._keys.lease(request.name)
+            if not request.rest_ms:
+                return _Plan(Write(key, b"", item, GONE), row)
+            row = row._replace(token="-", kind=RESTING, progress="", expires_us=now + request.rest_ms * 1000)
+            return _Plan(Write(key, row.pack(), item, store_seconds(request.rest_ms)), row)
+
+        def released(request: ReleaseRequest, row: Row, news: News, now: int) -> Released:
+            return Released.RELEASED
+
+        if not requests:
+            return []
+        with self._link() as link:
+            if len(requests) == 1 and not requests[0].rest_ms:
+                key = self._keys.lease(requests[0].name)
+                mark = link.marks.pop((key, requests[0].token), None)
+                if mark is not None and link.remove_marked(key, mark):
+                    return [Released.RELEASED]
+            return self._write_all(link, requests, ask, released, with_news=False)
+
+    def _write_all(
+        self,
+        link: Link,
+        requests: Sequence[R],
+        ask: Callable[[R, Item | None, News, int], A | _Plan],
+        done: Callable[[R, Row, News, int], A],
+        *,
+        with_news: bool,
+    ) -> list[A]:
+        """
+        Read the leases and write to those that ask() says, again where others came between.
+
+        ask() gives the answer to a request, or what to write; done() gives the answer to what was written.
+        """
+        answers: dict[int, A] = {}
+        asked = {at: self._keys.lease(request.name) for at, request in enumerate(requests)}
+        news_keys: list[str] = [self._keys.news] if with_news else []
+        batch: Sequence[tuple[int, str]]
+        while asked:
+            for batch in _batches(list(asked.items())):
+                found = link.read([*news_keys, *(key for _, key in batch)])
+                now = now_us()
+                news = self._news(found.get(self._keys.news), now) if with_news else {}
+                plans: list[tuple[int, _Plan]] = []
+                for at, key in batch:
+                    said = ask(requests[at], found.get(key), news, now)
+                    if isinstance(said, _Plan):
+                        plans.append((at, said))
+                    else:
+                        answers[at] = said
+                stored = link.put([plan.write for _, plan in plans]) if plans else []
+                for (at, plan), was_stored in zip(plans, stored, strict=True):
+                    if was_stored:
+                        answers[at] = done(requests[at], plan.row, news, now)
+            asked = {at: key for at, key in asked.items() if at not in answers}
+            if asked:
+                link.hurry()
+        return [answers[at] for at in range(len(requests))]
 
     def force_release(self, name: str, fence: int) -> bool:
         key = self._keys.lease(name)
@@ -222,7 +267,7 @@ class CacheLeases(CacheFlags):
                     self._change_news(link, lambda news, now, row=row: self._tell(news, row, now))  # type: ignore[misc]
                     told = True
                     continue  # and read it anew, as near to the cas as can be
-                if link.remove(key, item):
+                if link.put([Write(key, b"", item, GONE)])[0]:
                     return True
                 link.hurry()
             if told:

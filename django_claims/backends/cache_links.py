@@ -33,6 +33,17 @@ class Item(NamedTuple):
 
     value: bytes
     mark: Any = None
+    marks: dict[tuple[str, str], Any] = {}
+    """By key and token: marks of leases as they were granted, for a release in one round trip. May be stale."""
+
+
+class Write(NamedTuple):
+    """What to store: by add if nothing was there, else by cas. 0 seconds: for good."""
+
+    key: str
+    value: bytes
+    was: Item | None
+    seconds: int
 
 
 class Link:
@@ -43,6 +54,9 @@ class Link:
     ends = 0.0
     is_new = True
     idle_since = 0.0
+    mark: Any = None
+    marks: dict[tuple[str, str], Any] = {}
+    """By key and token: marks of leases as they were granted, for a release in one round trip. May be stale."""
 
     def read(self, keys: Sequence[str], *, sure: bool = True) -> dict[str, Item]:
         """Return what is there. `sure=False`: the caller will write to all that is not."""
@@ -54,6 +68,18 @@ class Link:
                 raise
             self.reset()
             return self._read(keys, True)
+        finally:
+            self.is_new = True
+
+    def remove_marked(self, key: str, mark: Any) -> bool:
+        """Delete what was marked when it was stored, or return False if it has changed, or nobody can tell."""
+        try:
+            return self.put([Write(key, b"", Item(b"", mark), GONE)])[0]
+        except Exception as error:
+            if self.is_new or clock() > self.ends or self._is_slow(error):
+                raise
+            self.reset()
+            return False
         finally:
             self.is_new = True
 
@@ -73,9 +99,16 @@ class Link:
         """Store a value if what was read is still there."""
         raise NotImplementedError
 
-    def remove(self, key: str, was: Item) -> bool:
-        """Delete what was read, if it is still there."""
-        return self.cas(key, b"", was, GONE)
+    def put(self, writes: Sequence[Write], *, marked: bool = False) -> list[bool]:
+        """
+        Do all of the writes in their order, whatever becomes of each, and say which were done.
+
+        `marked`: leave in `mark` what a later cas of the first needs, if that costs nothing.
+        """
+        return [
+            self.add(key, value, seconds) if was is None else self.cas(key, value, was, seconds)
+            for key, value, was, seconds in writes
+        ]
 
     def reset(self) -> None:
         """Start anew, with a new connection."""
@@ -153,6 +186,7 @@ class Links:
         self.errors: tuple[type[Exception], ...] = (StoreError, *errors)
         self._make = make
         self._idle: deque[Link] = deque()
+        self._marks: dict[tuple[str, str], Any] = {}
         _all.add(self)
 
     def take(self, seconds: float) -> Link:
@@ -162,7 +196,9 @@ class Links:
         except IndexError:
             link = self._make()
             link.idle_since = clock()
+            link.marks = self._marks
         link.ends = clock() + seconds
+        link.mark = None
         return link
 
     def give(self, link: Link) -> None:
