@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -463,8 +464,15 @@ ask()
 class TestUsers:
     STRANGER = 12345
 
-    def test_a_directory_of_another_user_is_not_believed(self, directory, start, tmp_path):
-        self.open_the_way(tmp_path)
+    @pytest.fixture
+    def directory(self, monkeypatch):
+        """One that other users get to: pytest keeps its own to itself."""
+        monkeypatch.setattr(file_places, "temporary_places", list)
+        with tempfile.TemporaryDirectory() as above:
+            Path(above).chmod(0o755)
+            yield Path(above) / "claims"
+
+    def test_a_directory_of_another_user_is_not_believed(self, directory, start):
         directory.mkdir(mode=0o755)
         os.chown(directory, self.STRANGER, self.STRANGER)
         other = start(
@@ -486,8 +494,7 @@ class TestUsers:
             os.chown(directory / file, 0, 0)
         assert backend.held("job", "mine")
 
-    def test_what_root_makes_in_the_directory_of_another_user_is_that_users(self, directory, start, tmp_path, backend):
-        self.open_the_way(tmp_path)
+    def test_what_root_makes_in_the_directory_of_another_user_is_that_users(self, directory, start, backend):
         directory.mkdir(mode=0o700)
         os.chown(directory, self.STRANGER, self.STRANGER)
         assert is_granted(backend)
@@ -497,8 +504,7 @@ class TestUsers:
         assert other.hear() == "False True"
         assert {path.stat().st_uid for path in directory.rglob("*")} == {self.STRANGER}
 
-    def test_users_of_one_group_may_share_a_directory(self, directory, start, tmp_path):
-        self.open_the_way(tmp_path)
+    def test_users_of_one_group_may_share_a_directory(self, directory, start):
         directory.mkdir()
         os.chown(directory, 12345, 777)
         directory.chmod(0o2770)
@@ -513,8 +519,7 @@ class TestUsers:
 
         assert third.hear() == "True False"
 
-    def test_no_right_to_enter_is_unavailable(self, directory, start, tmp_path):
-        self.open_the_way(tmp_path)
+    def test_no_right_to_enter_is_unavailable(self, directory, start):
         directory.mkdir(mode=0o700)
         other = start(
             "os.setgid(54321)\nos.setuid(54321)\n"
@@ -527,9 +532,3 @@ class TestUsers:
             said = other.hear()
             assert said.startswith("BackendUnavailable PermissionError")
             assert str(directory) in said
-
-    def open_the_way(self, path):
-        """Let other users get to a directory of pytest's."""
-        for above in (path, *path.parents):
-            if above.stat().st_mode & 0o055 != 0o055 and "pytest" in str(above):
-                above.chmod(0o755)
