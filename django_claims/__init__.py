@@ -23,6 +23,7 @@ from django_claims.holders import Holder
 from django_claims.holds import Hold
 from django_claims.leases import Lease, LeasePage, LossReason, Progress, ReleaseResult, StopFlag
 from django_claims.operations import aforce_release, alist_claims, force_release, list_claims, liveness
+from django_claims.resources import resource
 from django_claims.shutdown import draining, release_all, start_draining
 from django_claims.stop_flags import (
     aclear_stop,
@@ -40,6 +41,7 @@ __all__ = [
     "Claim",
     "Hold",
     "hold",
+    "resource",
     "single_instance",
     "request_stop",
     "clear_stop",

@@ -136,7 +136,7 @@ def exit_code(text: str) -> int:
 def _guarded_handle(handle: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
     @functools.wraps(handle)
     def wrapped(self: Any, *args: Any, **options: Any) -> Any:
-        if self.hold is not None:
+        if self.hold is not None and self.hold_thread == threading.get_ident():
             return handle(self, *args, **options)  # one hold a command object: super().handle(…)
         return _Run(self, guard, options).run(lambda: handle(self, *args, **options))
 
@@ -199,7 +199,7 @@ class _Run:
         outcome = self._acquire()
         if isinstance(outcome, Refused):
             return self._refused(outcome)
-        self.command.hold = outcome
+        self.command.hold, self.command.hold_thread = outcome, threading.get_ident()
         if received is not None:
             received.hold = outcome
         try:

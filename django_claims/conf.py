@@ -20,6 +20,7 @@ from django_claims.clock import shown
 from django_claims.exceptions import InvalidClaimsSetting
 from django_claims.guess import CACHE as CACHE
 from django_claims.guess import DATABASE as DATABASE
+from django_claims.guess import FILE as FILE
 from django_claims.guess import HOW_TO_SET as HOW_TO_SET
 from django_claims.guess import MEMORY as MEMORY
 from django_claims.guess import REDIS as REDIS

@@ -12,6 +12,7 @@ MEMORY = "django_claims.backends.memory.MemoryBackend"
 REDIS = "django_claims.backends.redis.RedisBackend"
 DATABASE = "django_claims.backends.database.DatabaseBackend"
 CACHE = "django_claims.backends.cache.CacheBackend"
+FILE = "django_claims.backends.file.FileBackend"
 
 REDIS_CACHES = {"django_redis.cache.RedisCache", "django.core.cache.backends.redis.RedisCache"}
 MEMCACHED_CACHES = {"django.core.cache.backends.memcached.BaseMemcachedCache"}

@@ -48,7 +48,7 @@ class ClaimBackendHandler:
         try:
             cls = import_string(settings.backend)
         except ImportError as error:
-            shipped = ", ".join((conf.REDIS, conf.CACHE, conf.DATABASE, conf.MEMORY))
+            shipped = ", ".join((conf.REDIS, conf.CACHE, conf.DATABASE, conf.FILE, conf.MEMORY))
             raise InvalidClaimsSetting(
                 f"{where} cannot be imported: {settings.backend!r} ({error}). Shipped: {shipped}."
             ) from error

@@ -69,9 +69,13 @@ class Heartbeat:
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    thread = threading.Thread(target=self._run, name=f"django-claims {self.alias}", daemon=True)
-                    thread.start()
-                    self._thread = thread
+                    # Known before it runs, so that a signal's exception in between leaves no second one.
+                    self._thread = threading.Thread(target=self._run, name=f"django-claims {self.alias}", daemon=True)
+                    try:
+                        self._thread.start()
+                    except BaseException:
+                        self._thread = None
+                        raise
 
     def call_by(self, when: float) -> None:
         """Have work() called at that time or before. Cheap when it would be anyway."""
@@ -92,6 +96,9 @@ class Heartbeat:
         return self._thread is not None
 
     def _run(self) -> None:
+        with self._lock:
+            if self._thread is not threading.current_thread():
+                return  # given up as it was started
         while True:
             # Until the work says otherwise: whoever asks from now on changes it under the lock.
             with self._lock:
@@ -111,7 +118,7 @@ class Heartbeat:
                         break
                     self._due = self._last_use + IDLE_SECONDS
                 while (left := self._due - clock()) > 0:
-                    self._changed.wait(left)
+                    self._changed.wait(min(left, 60.0))
         if self._at_end is not None:
             try:
                 self._at_end()

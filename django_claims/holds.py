@@ -156,32 +156,36 @@ class Hold(RenewableHold):
         does, or ends with its TTL. Limit: what the guarded code started and left running,
         such as child processes, goes on.
         """
-        requests = self.retire()
-        if requests is None:
-            return ReleaseResult.NOT_HELD
-        if self._keeper is None:
-            return ReleaseResult.RELEASED
+        try:
+            requests = self.retire()
+            if requests is None:
+                return ReleaseResult.NOT_HELD
+            if self._keeper is None:
+                return ReleaseResult.RELEASED
+            result = self._ask_to_release(self._keeper, requests)
+        except BaseException:  # a signal's exception in the middle: the exit tries again
+            if self._keeper is not None and self._loss is not LossReason.FORKED:
+                self._released = True
+                self._keeper.delete_later(self.as_orphan())
+            raise
+        self.end(result)
+        return result
+
+    def _ask_to_release(self, keeper: Keeper, requests: list[ReleaseRequest]) -> ReleaseResult:
         try:
             backend = claim_backends[self.alias]
-            waited = self._keeper.drop(self, wait=backend.settings.store_timeout / 2)
-            if waited:
-                with within(backend.settings.store_timeout - waited):
-                    answers = backend.release(requests)
-            else:
-                answers = backend.release(requests)
-            result = result_of(answers)
+            waited = keeper.drop(self, wait=backend.settings.store_timeout / 2)
+            if not waited:
+                return result_of(backend.release(requests))
+            with within(backend.settings.store_timeout - waited):
+                return result_of(backend.release(requests))
         except Exception as error:
-            result = ReleaseResult.UNKNOWN
-            self._keeper.drop(self)
+            keeper.drop(self)
             logger.warning(
                 "Release failed; the lease ends with its TTL at the latest name=%s alias=%s error=%s",
                 self.name, self.alias, error, exc_info=not isinstance(error, BackendUnavailable),
             )  # fmt: skip
-        except BaseException:  # Ctrl-C in the middle: the exit tries again
-            self._keeper.delete_later(self.as_orphan())
-            raise
-        self.end(result)
-        return result
+            return ReleaseResult.UNKNOWN
 
     def retire(self) -> list[ReleaseRequest] | None:
         """Hold no more, locally; return what to ask the store, or None if it was over before."""

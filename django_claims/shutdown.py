@@ -11,6 +11,7 @@ import atexit
 import logging
 import signal
 import threading
+import weakref
 from types import FrameType
 from typing import Any, Self
 
@@ -27,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 5.0
 """For all holds together, also with a dead store: nobody waits longer for a process to end."""
+
+ORPHAN_SECONDS = 0.5
+SWALLOWED_SECONDS = 1.0
 
 _draining = ""
 
@@ -88,8 +92,10 @@ def release_all(reason: str) -> int:
         left = [ReleaseRequest(name, orphan.token) for orphan in keeper.orphans() for name in orphan.names]
         answers: list[Released] | None = None
         try:
-            # A dead store leaves the others their share.
-            with within(max((ends - clock()) / (len(keepers) - number), 0.05)):
+            # A dead store leaves the others their share. What was asked to be deleted before, and may have
+            # cost its time already, gets a brief try.
+            share = (ends - clock()) / (len(keepers) - number) if mine else ORPHAN_SECONDS
+            with within(max(share, 0.05)):
                 answers = claim_backends[keeper.alias].release([r for _, rs in mine for r in rs] + left)
         except Exception as error:
             logger.warning(
@@ -102,6 +108,10 @@ def release_all(reason: str) -> int:
     if count:
         logger.info("Released all holds count=%s reason=%s", count, reason)
     return count
+
+
+class _Ended(SystemExit):
+    """A SystemExit of ours, of which one can tell whether it is still on its way."""
 
 
 class CommandSignals:
@@ -117,9 +127,12 @@ class CommandSignals:
     def __init__(self) -> None:
         self.hold: Any = None
         self.received: int | None = None
+        self._raised: weakref.ref[_Ended] | None = None
+        self._is_active = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        self._is_active = True
         if threading.current_thread() is threading.main_thread():
             for name in ("SIGTERM", "SIGHUP"):
                 number = getattr(signal, name, None)  # Windows has no SIGHUP
@@ -129,6 +142,7 @@ class CommandSignals:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self._is_active = False
         for number, before in self._before.items():
             # None: it was set by something other than Python, and cannot be put back
             signal.signal(number, before if before is not None else signal.SIG_DFL)
@@ -142,17 +156,35 @@ class CommandSignals:
         hold = self.hold
         # In a forked child the hold is not open: it is the parent's, and so is the grace.
         if not is_first or hold is None or not hold.is_open or not hold.has_looked:
-            raise SystemExit(128 + number)
+            self._end(number)
         if hold.stop_on_shutdown and hold.stop_flag_now is None:
             hold.shutting_down(draining_reason())  # it runs without a claim, and is not among the holds
-        main = threading.main_thread().ident
-        if main is not None:
-            # The same signal again, as a second one ends it at once.
-            deadlines.run_at(clock() + conf.grace(), lambda: self._end_grace(main, number))
+        deadlines.run_at(clock() + conf.grace(), lambda: self._end_grace(number))
 
-    def _end_grace(self, main: int, number: int) -> None:
+    def _end(self, number: int) -> None:
+        """
+        Raise what ends the process, and look a second later whether it was swallowed.
+
+        Python prints and drops whatever is raised inside a finalizer; a bare `except:` drops it too.
+        """
+        ended = _Ended(128 + number)
+        self._raised = weakref.ref(ended)
+        deadlines.run_at(clock() + SWALLOWED_SECONDS, lambda: self._end_again(number))
+        raise ended
+
+    def _end_again(self, number: int) -> None:
+        if self._is_active and self._raised is not None and self._raised() is None:
+            self._send(number)
+
+    def _end_grace(self, number: int) -> None:
         if self.hold is not None and self.hold.is_open:
             logger.warning("The grace after a signal is over name=%s", self.hold.name)
+            self._send(number)
+
+    def _send(self, number: int) -> None:
+        """Send the main thread the same signal again: a second one ends it at once."""
+        main = threading.main_thread().ident
+        if main is not None:
             signal.pthread_kill(main, number)
 
 

@@ -195,6 +195,12 @@ def test_a_call_that_does_not_fit_the_function_is_its_own_type_error_and_takes_n
     assert_free(f"{HERE}.plain")
 
 
+@pytest.mark.parametrize("key", ["dya", ("region", "dya")])
+def test_a_key_that_names_no_argument_is_refused_when_decorated(key):
+    with pytest.raises(InvalidClaim, match="'dya'"):
+        single_instance(key=key)(lambda region, day: None)
+
+
 # Refusals.
 
 
@@ -473,6 +479,8 @@ def test_what_is_neither_a_function_nor_a_command_is_refused(target):
         ("exit_code", "75", "'75'"),
         ("exit_code", True, "True"),
         ("using", 5, "5"),
+        ("key", 5, "5"),
+        ("key", ("day", 5), "5"),
     ],
 )
 def test_an_argument_that_cannot_be_used_is_refused_when_decorated(argument, value, says):
@@ -483,6 +491,12 @@ def test_an_argument_that_cannot_be_used_is_refused_when_decorated(argument, val
 def test_an_argument_that_there_is_not_is_refused_by_its_name():
     with pytest.raises(TypeError, match="on_refuse"):
         single_instance(on_refuse="skip")
+
+
+@pytest.mark.parametrize("on_lost", ["cancel"])
+def test_a_plain_function_cannot_be_cancelled_and_is_refused_when_decorated(on_lost):
+    with pytest.raises(InvalidClaim, match="'cancel'"):
+        single_instance(on_lost=on_lost)(lambda: None)
 
 
 def test_decorating_takes_nothing_and_reads_no_settings(settings):

@@ -109,18 +109,17 @@ class RedisBackend(ScriptBackend):
     def _run_all(self, verb: str, calls: Sequence[tuple[Sequence[str], Sequence[str | int]]]) -> list[Any]:
         """Run one script any number of times in one round trip."""
         script = SCRIPTS[verb]
+        # Text only: hiredis calls str() on numbers, and crashes if a signal handler raises in there (3.5.0).
+        rest = [
+            (str(len(keys)), *keys, *[word if isinstance(word, bytes) else str(word) for word in args])
+            for keys, args in calls
+        ]
         try:
-            return self._connections.talk(
-                [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls],
-                self.verb_timeout(),
-            )
+            return self._connections.talk([("EVALSHA", script.sha, *words) for words in rest], self.verb_timeout())
         except NoScriptError:
             # The server was restarted or told to forget. A script that did run has found its own work done.
             try:
-                return self._connections.talk(
-                    [("EVAL", script.source, len(keys), *keys, *args) for keys, args in calls],
-                    self.verb_timeout(),
-                )
+                return self._connections.talk([("EVAL", script.source, *words) for words in rest], self.verb_timeout())
             except (RedisError, OSError) as error:
                 raise self._unavailable(error) from error
         except (RedisError, OSError) as error:

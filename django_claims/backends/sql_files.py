@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import time
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,16 @@ class DatabaseFile(Database):
 
     def before_fork(self) -> None:
         """Wait, but not for ever, until no thread of ours is inside SQLite."""
-        self._forking = self._free.acquire(timeout=FORK_SECONDS)
+        try:
+            self._permits.get(timeout=FORK_SECONDS)
+            self._forking = True
+        except queue.Empty:
+            self._forking = False
 
     def after_fork_in_parent(self) -> None:
         if self._forking:
             self._forking = False
-            self._free.release()
+            self._permits.put(None)
 
     def may_be_dead(self, error: Error) -> bool:
         return False  # busy for all of the time

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import queue
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -65,7 +65,12 @@ class Database:
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self._free = threading.BoundedSemaphore(self.most)
+        # Permits in a queue of C, since an exception of a signal handler breaks a semaphore. It may still lose
+        # a permit, between two instructions: who is inside tells that from a crowd.
+        self._permits: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(self.most):
+            self._permits.put(None)
+        self._inside: set[object] = set()
         self._idle: list[Any] = []
 
     def before_fork(self) -> None:
@@ -87,9 +92,15 @@ class Database:
         Raises DatabaseError, also if no connection is free in time.
         """
         ends = clock() + seconds
-        if not self._free.acquire(timeout=seconds):
-            raise OperationalError(f"no free connection within {seconds:.1f} s")
         try:
+            self._permits.get(timeout=seconds)
+        except queue.Empty:
+            if self._inside:
+                raise OperationalError(f"no free connection within {seconds:.1f} s") from None
+            ends = clock() + seconds  # the permit was lost: go on, and put it back
+        me = object()
+        try:
+            self._inside.add(me)
             while True:
                 try:
                     return self._try(verb, ends)
@@ -98,7 +109,8 @@ class Database:
                         raise
                 time.sleep(random.uniform(0.001, 0.02))
         finally:
-            self._free.release()
+            self._inside.discard(me)
+            self._permits.put(None)
 
     def _try(self, verb: Callable[[Any], T], ends: float) -> T:
         try:

@@ -178,6 +178,13 @@ def test_a_body_that_looks_is_asked_to_stop_also_when_it_runs_without_a_claim(ma
     assert done.at - sent_at < SOON
 
 
+@pytest.mark.parametrize("rounds", [100, pytest.param(2000, marks=pytest.mark.long)])
+def test_an_exception_of_a_signal_handler_in_the_middle_of_any_verb_leaves_no_lease(store, other, rounds):
+    """Nor a lock that is never let go, nor a dead process: a signal may come between any two steps."""
+    assert other.ask("interrupt_verbs", rounds, seconds=90) == []
+    assert other.ask("acquire", "job") is not None
+
+
 # Asked to end while it waits for the claim.
 
 
@@ -299,6 +306,22 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(manage, redis, looker, b
 
 
 # A store that gives no answer, and a process that is the first of its namespace.
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("body", "grace"), [("wait", 0), ("look", 1), ("stubborn", 1)])
+def test_with_a_frozen_store_a_command_ends_within_five_seconds_and_the_grace(manage, own_redis, body, grace):
+    store, server = own_redis
+    command = manage(store.with_settings(CLAIMS_GRACE=grace), "report", "--do", body)
+    command.says("ready")
+
+    with server.frozen():
+        sent_at = command.send(signal.SIGTERM)
+        done = command.done()
+
+    assert done.code == 143
+    assert done.out.splitlines()[-1] == "finally"
+    assert done.at - sent_at < 5 + grace + 1.5
 
 
 @pytest.mark.parametrize(("sent", "codes"), [(signal.SIGTERM, (143,)), (signal.SIGINT, INTERRUPTED)])

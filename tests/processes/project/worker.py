@@ -4,11 +4,13 @@ A process that does as it is told: `["verb", [args], {kwargs}]` a line on stdin,
 Its log goes to stderr. Answers are flushed, so that a fork copies none of them.
 """
 
+import gc
 import io
 import json
 import logging
 import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -196,6 +198,41 @@ def contend(name, over, **recipe):
         if fence is not None:
             return {"fence": fence, "tries": tries, "at": clock()}
     return {"fence": None, "tries": tries, "at": clock()}
+
+
+# Signals.
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises here, as SIGTERM's and Ctrl-C's do."""
+
+
+@verb
+def interrupt_verbs(rounds):
+    """Have a signal handler raise at any point of acquire, renew and release, time and again; say what is left."""
+    fired = []
+
+    def handler(number, frame):
+        fired.append(number)
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, handler)
+    names = [f"interrupted-{number}" for number in range(rounds)]
+    try:
+        for name in names:
+            fired.clear()
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0002, 0.006))
+                while not fired:  # Python swallows what is raised inside a finalizer
+                    with claim(name, ttl=60) as hold:
+                        hold.renew()
+            except Interrupted:
+                pass
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    gc.collect()
+    django_claims.release_all("as at exit")  # also what was granted and never got to its with block
+    return [name for name in names if claim(name).lease()]
 
 
 # Being stopped, and being taken for another.
