@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandParser
 
 from django_claims import conf
@@ -29,8 +30,18 @@ def run(command: BaseCommand, options: dict[str, Any]) -> int:
     if not conf.enabled():
         note(command, OFF)
         return DONE
-    code = DONE
-    for number, alias in enumerate([options["using"]] if options["using"] else conf.aliases()):
+    code, problems = DONE, conf.problems()
+    for problem in problems:
+        level = Level.FAIL if problem.is_error else Level.WARN
+        finding = Finding(id="config", alias=problem.alias, level=level, fact=problem.message, advice=problem.hint)
+        _print(command, finding, options["json"])
+        code = max(code, FOUND if problem.is_error else DONE)
+    broken = {problem.alias for problem in problems if problem.is_error}
+    if "" in broken and not isinstance(django_settings.CLAIMS, Mapping):
+        return code
+    for alias in [options["using"]] if options["using"] else conf.aliases():
+        if alias in broken:
+            continue
         backend = None
         try:
             backend = claim_backends[alias]
@@ -38,7 +49,7 @@ def run(command: BaseCommand, options: dict[str, Any]) -> int:
         except InvalidClaimsSetting as error:
             found = iter([Finding(id="config", alias=alias, level=Level.FAIL, fact=str(error))])
         if not options["json"]:
-            say(command, ("\n" if number else "") + clean(f"{alias}: {backend.describe() if backend else 'unusable'}"))
+            say(command, clean(f"{alias}: {backend.describe() if backend else 'unusable'}"))
         for finding in found:
             if finding.level is Level.FAIL:
                 code = UNAVAILABLE if finding.id == "reach" else max(code, FOUND)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import unicodedata
@@ -76,7 +77,17 @@ def say(command: BaseCommand, text: str = "") -> None:
 
 
 def say_json(command: BaseCommand, record: dict[str, Any]) -> None:
-    command.stdout.write(json.dumps(record))
+    try:
+        line = json.dumps(record, allow_nan=False)
+    except ValueError:  # a progress of NaN or infinity, which JSON has not
+        line = json.dumps(_finite(record))
+    command.stdout.write(line)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def state_style(command: BaseCommand, state: str) -> Style | None:

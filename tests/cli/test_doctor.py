@@ -248,6 +248,25 @@ def test_claims_in_the_memory_of_one_process_are_told(claims, in_memory, setting
     assert "FAIL  scope" in said.out
 
 
+@pytest.mark.parametrize(
+    ("broken", "fact"),
+    [
+        ({}, "should be a dict of aliases"),
+        ("x", "should be a dict"),
+        (5, "should be a dict"),
+        ({"default": {}}, "BACKEND"),
+    ],
+)
+def test_settings_that_cannot_be_used_fail(claims, settings, broken, fact):
+    settings.CLAIMS = broken
+
+    said = claims("doctor")
+
+    assert said.code == 1
+    assert said.out.startswith("FAIL  config")
+    assert fact in said.out
+
+
 # From the shell.
 
 

@@ -82,6 +82,13 @@ def test_json_is_one_object_a_line_whatever_is_in_it(claims, held):
     assert (flag["name"], flag["keep"], flag["reason"], flag["by"]) == ("kept", True, "r", "ann")
 
 
+def test_json_is_json_also_for_numbers_that_it_has_not(claims, held):
+    held("a").checkpoint(float("nan"), float("inf"))
+
+    assert json.loads(claims("list", "--json").out, parse_constant=pytest.fail)["progress"]["done"] is None
+    assert "nan of inf" in claims("list").out
+
+
 def test_kept_stops_are_listed_without_a_run(claims):
     request_stop("nightly", keep=True, reason="broken disk", by="ann", ttl=3600)
     request_stop("other", keep=True)

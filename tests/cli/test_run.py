@@ -300,6 +300,21 @@ def test_a_deaf_program_is_dead_before_another_can_be_granted(start, own_redis):
     assert run.done().code == 70
 
 
+def test_a_program_is_dead_soon_after_a_stalled_run_goes_on(start, worker, redis):
+    run = start(redis, "job", "--ttl", "1.5s", "--", "sh", "-c", f"echo $$; {DEAF[2]}")
+    program = int(run.line())
+    run.says("ready")
+    run.send(signal.SIGSTOP)
+    assert worker(redis).ask("acquire", "job", timeout=30)
+    assert not is_gone(program)  # nothing can see to that
+
+    sent_at = run.send(signal.SIGCONT)
+    wait_until(lambda: is_gone(program))
+
+    assert clock() - sent_at < 1.0
+    assert run.done().code == 70
+
+
 # Killed.
 
 
