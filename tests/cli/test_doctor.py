@@ -7,7 +7,7 @@ import pytest
 
 from django_claims import BackendUnavailable, claim_backends
 from django_claims.backends.scripts import ScriptBackend
-from django_claims.cli import doctor_checks
+from django_claims.cli import doctor_checks, doctor_redis
 from tests.helpers import faults
 from tests.processes.conftest import Store
 
@@ -149,6 +149,49 @@ def test_settings_that_differ_from_those_of_an_earlier_look_are_told(examine, ne
     assert "ttl 180000 there, 60000 here" in other_ttl["settings"]["fact"]
     assert (code, other_keys["settings"]["level"]) == (0, "WARN")
     assert ":1:{claims}:index there, release-2:1:{claims}:index here" in other_keys["settings"]["fact"]
+
+
+def test_settings_that_agree_with_those_of_another_machine_are_told(examine, new_redis, monkeypatch):
+    server = new_redis()
+    examine(server.url)
+    with server.client() as client:
+        client.hset(doctor_redis.FINGERPRINTS, "[broken", 1)
+        client.hset(doctor_redis.FINGERPRINTS, json.dumps(["web-3", "other", "default", {"keys": "other"}]), 2**40)
+
+    monkeypatch.setattr(doctor_redis.socket, "gethostname", lambda: "web-2")
+    _, found = examine(server.url)
+
+    assert found["settings"]["level"] == "OK"
+    assert "Agree with those of all other machines" in found["settings"]["fact"]
+
+
+def test_a_wrong_password_is_no_answer_and_is_not_shown(examine, new_redis):
+    url = url_of_account(new_redis(), "+@all").replace("secret", "hush")
+
+    code, found = examine(url)
+
+    assert code == 69
+    assert "hush" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("check", "said", "level", "fact"),
+    [
+        ("version", {"redis_version": "5.0.14"}, "WARN", "Redis 5.0.14 is older"),
+        ("version", {"redis_version": "7.2.4", "valkey_version": "8.1.0"}, "OK", "Valkey 8.1.0"),
+        ("role", {"role": "master", "connected_slaves": "2"}, "OK", "replicas: 2"),
+        ("eviction", {}, "WARN", "Does not say"),
+        ("eviction", {"maxmemory_policy": "allkeys-lru", "maxmemory": "0"}, "FAIL", "it is not now"),
+        ("eviction", {"maxmemory_policy": "noeviction", "maxmemory": "100", "used_memory": "95"}, "WARN", "95% of"),
+    ],
+)
+def test_what_other_servers_say(monkeypatch, check, said, level, fact):
+    monkeypatch.setattr(doctor_redis, "info", lambda backend, section: said)
+
+    found = getattr(doctor_redis, check)(None)
+
+    assert found[0] == level
+    assert fact in found[1]
 
 
 # Any store.
