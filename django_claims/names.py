@@ -18,6 +18,7 @@ import uuid
 from typing import Any
 from urllib.parse import quote
 
+from django.core.exceptions import ValidationError
 from django.db import models
 
 from django_claims.exceptions import InvalidClaim
@@ -76,12 +77,9 @@ def _written(value: Any, name: str) -> str:
         case bool():  # before int: True is not 1
             return f"bool={value}"
         case models.Model():
-            if value.pk is None:
-                raise InvalidClaim(
-                    f"The key of claim {name!r} holds a {value._meta.label} that is not saved, so it has "
-                    f"no primary key yet. Save it first."
-                )
-            return f"{value._meta.concrete_model._meta.label_lower}={_written(value.pk, name)}"  # type: ignore[union-attr]
+            key = primary_key(value)
+            label = value._meta.concrete_model._meta.label_lower  # type: ignore[union-attr]
+            return f"{label}={_written(key[0] if len(key) == 1 else key, name)}"
         case str():
             return f"'{value}'" if _plain(value) else f"'{quote(value, safe=' ', errors='surrogatepass')}'"
         case int():
@@ -115,6 +113,26 @@ def _written(value: Any, name: str) -> str:
             pairs = sorted(f"{_written(k, name)}:{_written(v, name)}" for k, v in value.items())
             return f"dict({','.join(pairs)})"
     raise InvalidClaim(f"The key of claim {name!r} holds {value!r}, which has no identity of its own. {_HOW_TO_NAME}")
+
+
+def primary_key(instance: models.Model) -> tuple[Any, ...]:
+    """
+    Return the parts of a saved instance's primary key, as the columns have them.
+
+    A key that came as text out of an address names the same row. Raises InvalidClaim for an
+    instance that is not saved.
+    """
+    meta = instance._meta
+    parts = instance.pk if isinstance(instance.pk, tuple) else (instance.pk,)
+    if None in parts:
+        raise InvalidClaim(
+            f"This {meta.label} is not saved, so it has no primary key to be named by. Save it first, "
+            f"or name what it will be, for example claim('new-{meta.model_name}', key=...)."
+        )
+    try:
+        return tuple(field.to_python(part) for field, part in zip(meta.pk_fields, parts, strict=True))
+    except ValidationError as error:
+        raise InvalidClaim(f"{instance.pk!r} is no primary key of a {meta.label}. {_HOW_TO_NAME}") from error
 
 
 def _written_decimal(value: decimal.Decimal) -> str:

@@ -19,13 +19,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
-from django.core.exceptions import ValidationError
 from django.db import connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionProxy
 
 from django_claims.exceptions import InvalidClaim
-from django_claims.names import checked, with_key
+from django_claims.names import checked, primary_key, with_key
 
 _HOW_TO_NAME = (
     "Pass a path, a saved model instance, a model class or a connection of django.db.connections; "
@@ -99,19 +98,7 @@ def _label(model: type[models.Model]) -> str:
 
 
 def _row(instance: models.Model) -> str:
-    meta = instance._meta
-    pk = instance.pk if isinstance(instance.pk, tuple) else (instance.pk,)
-    if None in pk:
-        raise InvalidClaim(
-            f"This {meta.label} is not saved, so it has no primary key to be named by. Save it first, "
-            f"or name what it will be, for example claim('new-{meta.model_name}', key=...)."
-        )
-    try:
-        # As the column has it: a key that came as text out of a URL names the same row.
-        key = tuple(field.to_python(value) for field, value in zip(meta.pk_fields, pk, strict=True))
-    except ValidationError as error:
-        raise InvalidClaim(f"{instance.pk!r} is no primary key of a {meta.label}. {_HOW_TO_NAME}") from error
-    return with_key(f"row:{_label(type(instance))}", key)
+    return with_key(f"row:{_label(type(instance))}", primary_key(instance))
 
 
 def _database(connection: BaseDatabaseWrapper, shared: bool) -> str:
