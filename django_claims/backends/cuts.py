@@ -3,7 +3,8 @@ Ends conversations with a database that take too long.
 
 No driver bounds a whole exchange: some count in whole seconds, some start anew with each byte,
 some wait for ever for a server that is frozen. One thread shuts the line of what is overdue,
-which the waiting driver hears as a lost connection.
+which the waiting driver hears as a lost connection. It stays while there is talk, and when it
+leaves, connections that nobody uses are closed.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from django_claims import heartbeat
 from django_claims.clock import clock
 from django_claims.heartbeat import Heartbeat, Schedule
 
@@ -35,17 +38,20 @@ class _Cuts:
     """Which line is to be cut when."""
 
     def __init__(self) -> None:
-        self.heartbeat = Heartbeat("cuts", self._work)
+        self.heartbeat = Heartbeat("cuts", self._work, self._all_quiet)
+        self.when_quiet: list[Callable[[], object]] = []
         self.start_anew()
 
     def start_anew(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may talk to the database while its own thread is in here
         self._due: Schedule[socket.socket] = Schedule()
+        self._last = 0.0
 
     def set(self, line: socket.socket, when: float) -> None:
         """Cut the line at that time, unless it is discarded before."""
         with self._lock:
             self._due.set(line, when)
+            self._last = clock()
         with suppress(RuntimeError):  # no thread to be had, as at the end of the program
             self.heartbeat.call_by(when)
 
@@ -58,7 +64,12 @@ class _Cuts:
             for line in self._due.pop_due(clock()):
                 with suppress(OSError):
                     line.shutdown(socket.SHUT_RDWR)
-            return self._due.next()
+            stays = self._last + heartbeat.IDLE_SECONDS
+            return self._due.next() or (stays if stays > clock() else None)
+
+    def _all_quiet(self) -> None:
+        for callback in self.when_quiet:
+            callback()
 
 
 cuts = _Cuts()

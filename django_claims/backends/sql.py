@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 from django.db import models
@@ -75,20 +76,31 @@ class Statement:
             compiled = compiler.as_sql()
             if isinstance(compiled, list):  # an INSERT is a list of statements
                 (compiled,) = compiled
-            self._compiled[connection.vendor] = compiled
+            text, params = compiled
+            self._compiled[connection.vendor] = (
+                text.replace("%s", "?") if connection.vendor == "sqlite" else text,
+                params,
+            )
         statement, params = self._compiled[connection.vendor]
         return statement, [values[p.name] if isinstance(p, Slot) else p for p in params]
 
+    @contextmanager
+    def _done(self, connection: Any, values: dict[str, Any]) -> Iterator[Any]:
+        """Give the driver's own cursor: Django's would count, log and rewrite each statement anew."""
+        statement, params = self.on(connection, **values)
+        connection.ensure_connection()
+        with connection.wrap_database_errors, closing(connection.connection.cursor()) as cursor:
+            cursor.execute(statement, params)
+            yield cursor
+
     def run(self, connection: Any, **values: Any) -> int:
         """Run it and return how many rows it changed."""
-        with connection.cursor() as cursor:
-            cursor.execute(*self.on(connection, **values))
+        with self._done(connection, values) as cursor:
             return int(cursor.rowcount)
 
     def fetch(self, connection: Any, **values: Any) -> list[tuple[Any, ...]]:
         """Run it and return all rows."""
-        with connection.cursor() as cursor:
-            cursor.execute(*self.on(connection, **values))
+        with self._done(connection, values) as cursor:
             return list(cursor.fetchall())
 
 

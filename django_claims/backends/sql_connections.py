@@ -10,13 +10,14 @@ from django.db import connections
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.signals import connection_created
 
+from django_claims.backends.cuts import cuts
 from django_claims.backends.sql_files import DatabaseFile
 from django_claims.backends.sql_pools import Database, vendor_of
 from django_claims.backends.sql_servers import MySQL, PostgreSQL
 
 KINDS: dict[str, type[Database]] = {"sqlite": DatabaseFile, "postgresql": PostgreSQL, "mysql": MySQL}
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # reentrant: a signal handler may come here while its own thread is in here
 _databases: dict[tuple[str, str], Database] = {}
 
 
@@ -32,13 +33,18 @@ def database_of(alias: str, seconds: float = 0.0) -> Database:
     return database
 
 
+def close_idle() -> None:
+    for database in list(_databases.values()):
+        database.close()
+
+
 def _make_way(connection: Any, **about: Any) -> None:
     """Close what is idle before Django makes, clones or drops a database: PostgreSQL wants nobody in it."""
     if connection.alias == NO_DB_ALIAS:
-        for database in list(_databases.values()):
-            database.close()
+        close_idle()
 
 
+cuts.when_quiet.append(close_idle)
 connection_created.connect(_make_way, dispatch_uid="django_claims.backends.sql_connections")
 
 
@@ -54,7 +60,7 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     for database in _databases.values():
         database.after_fork()
 

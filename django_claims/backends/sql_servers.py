@@ -124,9 +124,11 @@ class _Attempt:
 
     def wait(self) -> None:
         """Return when it is connected. Raises what connecting raised, and OperationalError when the time is up."""
-        self._over.wait(max(self._ends - clock(), 0.0))
-        with self._lock:
-            self._given_up = not self._over.is_set()
+        try:
+            self._over.wait(max(self._ends - clock(), 0.0))
+        finally:  # or an exception of a signal handler has ended the wait
+            with self._lock:
+                self._given_up = not self._over.is_set()
         if self._given_up:
             raise OperationalError("no connection in time")
         if self._error is not None:

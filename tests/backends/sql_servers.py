@@ -26,6 +26,7 @@ from django_claims.backends import database, sql_connections
 from django_claims.backends.database import DatabaseBackend
 from django_claims.clock import clock
 from django_claims.conf import AliasSettings
+from django_claims.test.waiting import wait_until
 from tests.conftest import missing
 from tests.servers import free_port
 
@@ -302,8 +303,7 @@ class Site:
         """Close what there is of the alias in this process."""
         for key in [key for key in sql_connections._databases if key[0] == self.alias]:
             own = sql_connections._databases.pop(key)
-            for _ in range(own.most):
-                own._free.acquire(timeout=10)  # nobody has one any more
+            wait_until(lambda own=own: not own._inside, 10)  # nobody talks any more
             own.close()
         if hasattr(connections._connections, self.alias):
             connections[self.alias].close()

@@ -12,7 +12,7 @@ from django.core.signals import request_finished
 from django.db import connections, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 
-from django_claims import LossReason, ReleaseResult, claim
+from django_claims import LossReason, ReleaseResult, claim, heartbeat
 from django_claims.backends import database
 from django_claims.backends.base import (
     AcquireRequest,
@@ -124,6 +124,19 @@ def test_connections_are_few_and_closed_when_asked(site):
     backend.close()
 
     wait_until(lambda: not site.sessions(), 5)
+
+
+def test_connections_are_closed_when_nobody_has_talked_for_a_while_also_without_any_hold(site, monkeypatch):
+    monkeypatch.setattr(heartbeat, "IDLE_SECONDS", 0.3)
+    backend = site.backend()
+    ends = clock() + 1
+    backend.poll()
+    before = site.sessions()
+    while clock() < ends:
+        backend.poll()
+
+        assert set(before) <= set(site.sessions())  # that of the last question may be ending
+    wait_until(lambda: not site.sessions(), 12)
 
 
 def test_threads_take_and_release_at_the_same_time(site):
@@ -439,6 +452,7 @@ def test_of_four_processes_one_wins_each_round(site, over):
     assert race(site, 100) == [1] * 100
 
 
+@pytest.mark.long
 def test_eight_processes_on_three_names_raise_nothing_and_never_hold_together(site, tmp_path):
     reports = spawn.Queue()
     workers = [
