@@ -136,23 +136,30 @@ class _Attempt:
 
 
 class PostgreSQL(DatabaseServer):
+    """
+    Our few statements are prepared in the session, which saves planning them anew.
+
+    A pooler may hand each transaction to another session: there nothing is prepared or set, since
+    others would find it. It gives itself away by another process number than the server's.
+    """
+
     def __init__(self, alias: str, settings: dict[str, Any]) -> None:
-        from django.db.backends.postgresql.psycopg_any import IsolationLevel
+        from django.db.backends.postgresql.psycopg_any import IsolationLevel, is_psycopg3
 
         super().__init__(alias, settings)
         options = self._settings["OPTIONS"]
-        for unwanted in ("pool", "server_side_binding"):
-            options.pop(unwanted, None)
+        options.pop("pool", None)
         options["isolation_level"] = IsolationLevel.READ_COMMITTED
+        if is_psycopg3:
+            options.update(server_side_binding=True, prepare_threshold=None)
 
     def _bounds(self, seconds: float) -> dict[str, Any]:
         hosts = str(self._settings.get("HOST") or "").count(",") + 1
         return {"connect_timeout": max(2, math.ceil(seconds / hosts))}  # for each host, and not under 2
 
     def _session(self, connection: Any, seconds: float) -> None:
-        # A pooler that hands each transaction to another session would show others what is set here.
         if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-            return
+            return  # that is how one tells Django of such a pooler
         bound = f"{math.ceil(seconds * 1000)}ms"
         values = {
             "default_transaction_isolation": "read committed",
@@ -160,11 +167,14 @@ class PostgreSQL(DatabaseServer):
             "lock_timeout": bound,
             "idle_in_transaction_session_timeout": bound,
         }
+        raw = connection.connection
         with connection.cursor() as cursor:
             cursor.execute(
-                f"SELECT {', '.join(['set_config(%s, %s, false)'] * len(values))}",
-                [word for pair in values.items() for word in pair],
+                f"SELECT {', '.join(['set_config(%s, %s, false)'] * len(values))} WHERE pg_backend_pid() = %s",
+                [*(word for pair in values.items() for word in pair), raw.info.backend_pid],
             )
+            if cursor.fetchone() is not None:
+                raw.prepare_threshold = 1
 
 
 class MySQL(DatabaseServer):

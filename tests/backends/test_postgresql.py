@@ -1,8 +1,13 @@
 """DatabaseBackend on PostgreSQL: the contract, and what is special to it."""
 
 import contextlib
+import os
+import shutil
 import socket
+import subprocess
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 from django.db import connections
@@ -11,7 +16,10 @@ from django_claims.backends.base import AcquireRequest, Released, ReleaseRequest
 from django_claims.exceptions import BackendUnavailable
 from django_claims.holders import this_holder
 from django_claims.test import BackendContract
+from django_claims.test.waiting import wait_until
 from tests.backends.sql_servers import GivenSQLServer, PostgreSQLServer, site, site_fixture
+from tests.conftest import missing
+from tests.servers import free_port
 
 __all__ = ["site"]  # a fixture
 
@@ -61,6 +69,81 @@ def test_server_side_binding_and_a_socket_in_a_folder_make_no_difference(site):
     use(site.backend())
 
     assert ("site",) in site.ask("SELECT application_name FROM pg_stat_activity WHERE datname = %s", site.name)
+
+
+@pytest.fixture
+def pooler_port(site):
+    """A PgBouncer that hands each transaction to whichever of two sessions is free."""
+    program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+    if program is None:
+        missing("no pgbouncer on PATH")
+    port, where = free_port(), site.server.settings
+    password = f" password='{where['PASSWORD']}'" if where["PASSWORD"] else ""
+    folder = Path(tempfile.mkdtemp(prefix="claims-pooler-"))
+    (folder / "ini").write_text(
+        f"""[databases]
+{site.name} = host={where["HOST"]} port={where["PORT"]} user={where["USER"]}{password}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 2
+ignore_startup_parameters = extra_float_digits
+"""
+    )
+    as_user = []
+    if os.getuid() == 0:
+        folder.chmod(0o755)
+        as_user = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+    process = subprocess.Popen(
+        [*as_user, program, "-q", str(folder / "ini")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_until(lambda: can_connect(port), 10, what="pgbouncer")
+        yield port
+    finally:
+        process.terminate()
+        process.wait(10)
+        shutil.rmtree(folder)
+
+
+def can_connect(port):
+    with contextlib.suppress(OSError), contextlib.closing(socket.create_connection(("127.0.0.1", port), 1)):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_through_a_transaction_pooler_leases_work_and_no_setting_is_left_to_others(site, pooler_port, told):
+    default = site.ask("SHOW statement_timeout")
+    site.configure(HOST="127.0.0.1", PORT=str(pooler_port), DISABLE_SERVER_SIDE_CURSORS=told)
+    backend = site.backend()
+    failures = []
+
+    def work(number):
+        for turn in range(15):
+            name = f"job-{number}-{turn}"
+            try:
+                granted = backend.acquire([request(name), request(f"{name}-2")])
+                (renewed,) = backend.renew([RenewRequest(name, "t1", granted[0].fence, 60_000)])
+                released = backend.release([ReleaseRequest(name, "t1"), ReleaseRequest(f"{name}-2", "t1")])
+                if renewed.outcome is not Renewal.RENEWED or released != [Released.RELEASED] * 2:
+                    failures.append((name, renewed, released))
+            except BackendUnavailable as error:
+                failures.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = {site.own.talk(show, 5)[0] for _ in range(5)}
+    site.own.close()
+
+    assert failures == []
+    assert found == {value for (value,) in default}
 
 
 def test_behind_a_pooler_it_sets_nothing_that_others_would_find_and_conflicts_are_tried_anew(site):
