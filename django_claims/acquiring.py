@@ -19,7 +19,7 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from django_claims import conf, interrupts, registry, shutdown, signals
@@ -27,7 +27,7 @@ from django_claims.backends.base import AcquireRequest, Grant, Refusal, within
 from django_claims.clock import clock
 from django_claims.exceptions import BackendUnavailable, ClaimHeld, ClaimRefused, ClaimStopped, InvalidClaim
 from django_claims.handler import claim_backends
-from django_claims.holders import this_holder
+from django_claims.holders import ProcessId, this_holder
 from django_claims.holds import SLOW_SECONDS, Hold, orphan_of
 from django_claims.keeper import keeper_of
 from django_claims.leases import Lease, StopFlag
@@ -90,6 +90,7 @@ class Acquiring:
         trip: Callable[[], Any] | None = None,
         task: asyncio.Task[Any] | None = None,
         on_loss: Callable[[Hold], Any] | None = None,
+        processes: tuple[ProcessId, ...] = (),
     ) -> None:
         self.claim = claim
         self.alias = claim.using
@@ -122,6 +123,8 @@ class Acquiring:
             self._follow_dead = claim.follow_dead and settings.follow_dead
             self._token = new_token()
             self._holder = this_holder(claim.label)
+            if processes:  # which the lease stands for as well: it ends with the last of them
+                self._holder = replace(self._holder, processes=(*self._holder.processes, *processes))
             self.keeper = keeper_of(self.alias)
 
     def held_here(self) -> bool:

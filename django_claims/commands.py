@@ -166,7 +166,8 @@ class _Run:
         """Run the body under the claim, or say why not."""
         if not self.from_shell:
             return self._run(body, None)
-        self._refuse_useless_backend()
+        if not self.no_claim:
+            refuse_useless_backend(self.claim)
         with CommandSignals() as received:
             try:
                 output = self._run(body, received)
@@ -237,7 +238,7 @@ class _Run:
         """Tell of a refusal as the command was told to."""
         code = self.exit_code if self.exit_code is not None else self.guard.exit_code
         code = conf.exit_code() if code is None else int(code)
-        error = refusal(refused, code, clock() - self.started)
+        error = refusal(refused, code, clock() - self.started, using=self.claim.using)
         if self.guard.on_refused == "skip":
             logger.info("Command skipped name=%s reason=%s", refused.name, error)
             return
@@ -245,30 +246,38 @@ class _Run:
             raise SystemExit(code)  # as silent as it was asked to be
         raise error
 
-    def _refuse_useless_backend(self) -> None:
-        """A guess that would exclude nobody is no answer to somebody who asks to be alone."""
-        if conf.enabled() and not self.no_claim:
-            backend = claim_backends[self.claim.using]
-            if backend.settings.implicit and backend.is_process_local:
-                raise InvalidClaimsSetting(
-                    f"Nothing is set for claims, and the default cache cannot keep other processes out, so "
-                    f"{self.claim.name!r} would run beside itself. Add to the settings:\n{conf.HOW_TO_SET}\n"
-                    f"or, to run without claims, CLAIMS = None."
-                )
+
+def refuse_useless_backend(recipe: Claim) -> None:
+    """A guess that would exclude nobody is no answer to somebody who asks to be alone. Raises InvalidClaimsSetting."""
+    if conf.enabled():
+        backend = claim_backends[recipe.using]
+        if backend.settings.implicit and backend.is_process_local:
+            raise InvalidClaimsSetting(
+                f"Nothing is set for claims, and the default cache cannot keep other processes out, so "
+                f"{recipe.name!r} would run beside itself. Add to the settings:\n{conf.HOW_TO_SET}\n"
+                f"or, to run without claims, CLAIMS = None."
+            )
 
 
-def refusal(refused: Refused, code: int, waited: float) -> CommandRefused:
+def refusal(refused: Refused, code: int, waited: float, *, using: str = conf.DEFAULT_ALIAS) -> CommandRefused:
     """Return the error that tells the person at the terminal: who has it, how to look, how to break it."""
+    alias = "" if using == conf.DEFAULT_ALIAS else f" --using {shlex.quote(using)}"
     name = shlex.quote(refused.name)
+
+    def line(verb: str, options: str = "") -> str:
+        if refused.name.startswith("-"):  # or it would be taken for an option
+            return f"manage.py claims {verb}{alias}{options} -- {name}"
+        return f"manage.py claims {verb} {name}{options}{alias}"
+
     lines = [str(refused.error())]
     if waited >= 0.5:
         lines[0] += f" Waited {waited:.1f} s."
-    lines.append(f"Look at it:  manage.py claims show {name}")
+    lines.append(f"Look at it:  {line('show')}")
     if refused.flag is not None:
-        lines.append(f"Let it run:  manage.py claims clear-stop {name}")
+        lines.append(f"Let it run:  {line('clear-stop')}")
         return KeptStopped("\n".join(lines), refused.flag, code)
     if refused.lease is not None:
-        lines.append(f"Break it:    manage.py claims release {name} --fence {refused.lease.fence}")
+        lines.append(f"Break it:    {line('release', f' --fence {refused.lease.fence}')}")
     return AlreadyRunning("\n".join(lines), refused.lease, code)
 
 

@@ -87,7 +87,7 @@ setting_changed.connect(_settings_changed)
 def aliases() -> list[str]:
     """Return the names of all aliases."""
     raw = _raw()
-    return [] if raw is None else [alias for alias in raw if isinstance(alias, str)]
+    return [alias for alias in raw if isinstance(alias, str)] if isinstance(raw, Mapping) else []
 
 
 def alias_settings(alias: str) -> AliasSettings:

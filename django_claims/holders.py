@@ -116,6 +116,11 @@ def this_holder(label: str = "", *, node: str = "", task_id: str = "") -> Holder
     return _this_holder(os.getpid(), label, node, task_id)
 
 
+def process_of(pid: int) -> ProcessId:
+    """Return a living process of this pid namespace by its pid."""
+    return ProcessId(space=this_process().space, pid=pid, start=_start_of(pid))
+
+
 def this_process() -> ProcessId:
     """Return this process."""
     return _this_process(os.getpid())

@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_claims import registry, signals
 from django_claims.backends.base import Notice
-from django_claims.clock import clock, milliseconds, wall
+from django_claims.clock import clock, milliseconds, shown, wall
 from django_claims.deadlines import deadlines
-from django_claims.exceptions import ClaimLost, StopRequested
+from django_claims.exceptions import ClaimLost, InvalidClaim, StopRequested
 from django_claims.keeper import PROGRESS_SECONDS, Keeper
 from django_claims.leases import Lease, LossReason, Progress, StopFlag
 from django_claims.names import cut
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+def _is_number(value: object) -> bool:
+    """Say whether JSON can tell it."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 class LookingHold:
@@ -161,10 +166,13 @@ class LookingHold:
     # What the keeper asks and tells.
 
     def _keep_progress(self, done: float | None, total: float | None, note: str | None) -> None:
+        for what, value in (("done", done), ("total", total)):
+            if value is not None and not _is_number(value):
+                raise InvalidClaim(f"checkpoint({what}=…) should be a finite number, not {shown(value)}.")
         before = self._progress
         if note is None:
             note = before.note if before else ""
-        self._progress = self._unwritten = Progress(done=done, total=total, note=cut(note), at=wall())
+        self._progress = self._unwritten = Progress(done=done, total=total, note=cut(str(note)), at=wall())
         if self.write_by == float("inf") and self._keeper is not None and self.is_open:
             # The first one at once, so that people see it begin; then one in a while.
             self.write_by = max(clock(), self._wrote_at + PROGRESS_SECONDS)

@@ -354,3 +354,14 @@ def test_looking_at_held_alone_is_no_looking_for_a_stop():
         assert hold.remaining()
         assert hold.lease
         assert not hold.has_looked
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), True, "7", 10**400])
+def test_progress_that_is_no_number_is_refused_and_the_last_one_stands(wrong):
+    with claim("x") as hold:
+        hold.checkpoint(3, 10)
+
+        with pytest.raises(InvalidClaim, match="finite number"):
+            hold.checkpoint(wrong, 10)
+
+        assert hold.lease.progress.done == 3

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from django_claims.holders import ProcessId, _start_of, this_process
+from django_claims.holders import ProcessId, process_of
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Program:
         if self._process is None:
             return None
         pid = self._process.pid
-        return ProcessId(space=this_process().space, pid=pid, start=_start_of(pid))
+        return process_of(pid)
 
     def go(self, fence: int) -> None:
         """Let it become the program."""

@@ -7,7 +7,6 @@ stopped (SIGSTOP) nobody renews, so that the claim may pass on while the program
 
 from __future__ import annotations
 
-import dataclasses
 import queue
 import signal
 import threading
@@ -23,9 +22,7 @@ from django_claims.cli.asking import LOST, OFF, USAGE, add_using, duration, note
 from django_claims.cli.programs import HandedOn, Program
 from django_claims.cli.words import clean
 from django_claims.clock import clock
-from django_claims.commands import refusal
-from django_claims.exceptions import InvalidClaimsSetting
-from django_claims.handler import claim_backends
+from django_claims.commands import refusal, refuse_useless_backend
 from django_claims.holds import Hold
 
 HELP = "Run a program under a claim: manage.py claims run NAME [options] -- PROGRAM [arguments]."
@@ -59,18 +56,6 @@ def run(command: BaseCommand, options: dict[str, Any]) -> int:
     return GuardedProgram(command, recipe, [str(word) for word in words], options["verbosity"]).run()
 
 
-def refuse_useless_backend(recipe: Claim) -> None:
-    """As commands do: a guess that would exclude nobody is no answer to somebody who asks to be alone."""
-    if conf.enabled():
-        backend = claim_backends[recipe.using]
-        if backend.settings.implicit and backend.is_process_local:
-            raise InvalidClaimsSetting(
-                f"Nothing is set for claims, and the default cache cannot keep other processes out, so "
-                f"{recipe.name!r} would run beside itself. Add to the settings:\n{conf.HOW_TO_SET}\n"
-                f"or, to run without claims, CLAIMS = None."
-            )
-
-
 class GuardedProgram:
     """One run of a program under a claim."""
 
@@ -101,16 +86,17 @@ class GuardedProgram:
                 self.program.close()
 
     def _acquire(self) -> Hold | Refused:
-        acquiring = Acquiring(self.recipe, self.recipe.timeout, trip=lambda: self.news.put(None))
         process = self.program.process_id
-        if acquiring.enabled and process is not None:
+        return Acquiring(
+            self.recipe,
+            self.recipe.timeout,
+            trip=lambda: self.news.put(None),
             # Dead means both of us: the program may be at work still when this process is not.
-            holder = acquiring._holder
-            acquiring._holder = dataclasses.replace(holder, processes=(*holder.processes, process))
-        return acquiring.acquire()
+            processes=() if process is None else (process,),
+        ).acquire()
 
     def _refused(self, refused: Refused, waited: float) -> int:
-        error = refusal(refused, conf.exit_code(), waited)
+        error = refusal(refused, conf.exit_code(), waited, using=self.recipe.using)
         if self.verbosity == 0 and getattr(self.command, "_called_from_command_line", False):
             return error.returncode  # as silent as it was asked to be
         raise error
