@@ -12,6 +12,7 @@ import logging
 import signal
 import threading
 import weakref
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
@@ -25,6 +26,8 @@ from django_claims.keeper import all_keepers
 from django_claims.leases import ReleaseResult
 
 logger = logging.getLogger(__name__)
+
+HANDLED = ("SIGTERM", "SIGHUP")
 
 RELEASE_SECONDS = 5.0
 """For all holds together, also with a dead store: nobody waits longer for a process to end."""
@@ -110,6 +113,39 @@ def release_all(reason: str) -> int:
     return count
 
 
+def install() -> Callable[[], None]:
+    """
+    Make this process drain on SIGTERM and SIGHUP, and run its `finally` blocks; return what undoes it.
+
+    For programs of one's own that are neither commands nor under a server with a hook of ours:
+    Python's own answer to both ends the process without running anything. What was set before is
+    called as well; where nothing was, the process ends by SystemExit(128 + n). What the caller
+    ignores stays ignored. Raises RuntimeError outside the main thread, where no handler can be set.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("shutdown.install() sets signal handlers, so call it in the main thread.")
+    before: dict[int, Any] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        start_draining(signal.Signals(number).name)
+        if callable(before[number]):
+            before[number](number, frame)
+        else:
+            raise SystemExit(128 + number)
+
+    for name in HANDLED:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, handle)
+
+    def undo() -> None:
+        for number, handler in before.items():
+            if signal.getsignal(number) is handle:
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    return undo
+
+
 class _Ended(SystemExit):
     """A SystemExit of ours, of which one can tell whether it is still on its way."""
 
@@ -134,7 +170,7 @@ class CommandSignals:
     def __enter__(self) -> Self:
         self._is_active = True
         if threading.current_thread() is threading.main_thread():
-            for name in ("SIGTERM", "SIGHUP"):
+            for name in HANDLED:
                 number = getattr(signal, name, None)  # Windows has no SIGHUP
                 # What the caller ignores, as nohup does, stays ignored.
                 if number is not None and signal.getsignal(number) is not signal.SIG_IGN:

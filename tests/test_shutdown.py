@@ -1,6 +1,7 @@
 """The end of this process: draining, and letting go of all."""
 
 import gc
+import signal
 import subprocess
 import sys
 import textwrap
@@ -317,3 +318,53 @@ def test_releasing_all_while_others_take_and_leave_is_safe():
 
     assert errors == []
     wait_until(lambda: all(claim(f"job {number}").available() for number in range(4)), 2)
+
+
+# install()
+
+
+def test_installed_a_signal_drains_and_ends_with_its_number():
+    undo = shutdown.install()
+    try:
+        with pytest.raises(SystemExit) as ended:
+            signal.raise_signal(signal.SIGTERM)
+
+        assert ended.value.code == 143
+        assert shutdown.draining()
+    finally:
+        undo()
+
+
+def test_installed_it_calls_what_was_there_and_puts_it_back():
+    called = []
+
+    def ours(number, frame):
+        called.append(number)
+
+    before = signal.signal(signal.SIGHUP, ours)
+    try:
+        undo = shutdown.install()
+        signal.raise_signal(signal.SIGHUP)
+        undo()
+
+        assert called == [signal.SIGHUP]
+        assert signal.getsignal(signal.SIGHUP) is ours
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_installed_what_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        undo = shutdown.install()
+        signal.raise_signal(signal.SIGHUP)
+        undo()
+
+        assert not shutdown.draining()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_in_another_thread_nothing_is_installed_and_it_says_so():
+    with pytest.raises(RuntimeError, match="main thread"):
+        run_in_thread(shutdown.install)
