@@ -96,9 +96,7 @@ def main(chosen: str) -> None:
             rounds = [(microseconds(floor), microseconds(ours)) for _ in range(ROUNDS)]
             low, high = statistics.median(f for f, _ in rounds), statistics.median(o for _, o in rounds)
             ratio = statistics.median(o / f for f, o in rounds)
-            print(
-                f"{client:<10}  add + delete {low:6.0f} µs   acquire + release {high:6.0f} µs   ratio {ratio:.2f} (bar 4)"
-            )
+            print(f"{client:<10} add+delete {low:4.0f} µs  acquire+release {high:4.0f} µs  ratio {ratio:.2f} (bar 4)")
     finally:
         if isinstance(server, MemcachedServer):
             server.stop()

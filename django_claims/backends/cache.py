@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Any
 
 from django.core.cache import caches
-from django.core.cache.backends.base import InvalidCacheBackendError, default_key_func
+from django.core.cache.backends.base import BaseCache, InvalidCacheBackendError, default_key_func
 from django.core.cache.backends.db import DatabaseCache
 from django.core.cache.backends.dummy import DummyCache
 from django.core.cache.backends.filebased import FileBasedCache
@@ -75,7 +75,9 @@ class CacheBackend(CacheLeases):
             cache.version = settings.options.get("version", cache.version)
             cache.key_prefix = settings.options.get("key_prefix", cache.key_prefix)
         self._cache = cache
-        plain = self._links is None or cache.key_func is default_key_func
+        plain = self._links is None or (
+            cache.key_func is default_key_func and type(cache).make_key is BaseCache.make_key
+        )
         self._keys = Keys(self._key, self._key("") if plain else None)
 
     def _key(self, key: str) -> str:

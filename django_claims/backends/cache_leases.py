@@ -70,29 +70,34 @@ class CacheLeases(CacheFlags):
 
     def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
         with self._link() as link:
-            answer = self._try(link, requests, is_first=True)
+            answer, before = self._try(link, requests, None)
             while answer is None:
                 link.hurry()
-                answer = self._try(link, requests, is_first=False)
+                answer, before = self._try(link, requests, before)
             return answer
 
-    def _try(self, link: Link, requests: Sequence[AcquireRequest], *, is_first: bool) -> list[Grant] | Refusal | None:
-        """Return None if others came between. What is ours by then is kept, and gets another fence."""
+    def _try(
+        self, link: Link, requests: Sequence[AcquireRequest], before: set[str] | None
+    ) -> tuple[list[Grant] | Refusal | None, set[str]]:
+        """
+        Try once; the answer is None if others came between, and what is ours by then is kept for the next try.
+
+        `before`: the names that the token had when it was asked first, which no refusal takes from it.
+        """
         keys = [(self._keys.lease(request.name), self._keys.fence(request.name)) for request in requests]
         found = self._read(link, [self._keys.news, *(key for pair in keys for key in pair)], sure=False)
         news, now = self._news(found.get(self._keys.news), now_us()), now_us()
         wanted = [_Wanted(request, *pair, found) for request, pair in zip(requests, keys, strict=True)]
+        is_first = before is None
+        if before is None:
+            before = {want.request.name for want in wanted if want.is_mine}
         for want in wanted:
-            name, row = want.request.name, want.row
-            flag = self._flag(news, name, row)
-            if flag is not None and flag.keep:
-                return self._refuse(link, wanted, Refusal(name, flag=flag), is_first)
-            if want.item is None:
-                continue
-            if row is None or not (want.is_mine or want.is_dead) or not self._touchable(link, row):
-                return self._refuse(link, wanted, Refusal(name, lease=self._lease(name, row, news)), is_first)
-        if is_first and all(want.is_mine for want in wanted):
-            return self._grant_again(link, wanted, now)
+            refusal = self._refusal(link, want, news)
+            if refusal is not None:
+                self._take_back(link, [want for want in wanted if want.is_mine], before)
+                return refusal, before
+        if is_first and len(before) == len(wanted):
+            return self._grant_again(link, wanted, now), before
         last = max(max(want.last, want.row.fence if want.row else 0) for want in wanted)
         fence = max(now, last + 1)
         # The fence is above all of before if nobody was granted the name since it was read: its write asks that.
@@ -105,16 +110,26 @@ class CacheLeases(CacheFlags):
             # The last one together with the fences: if it is refused, they have grown for nothing.
             stored = link.put(writes if len(done) < len(wanted) else writes + fences, marked=len(wanted) == 1)
             if not stored[0]:
-                self._take_back(link, [want for want in done[:-1] if not want.is_mine])
-                return None
+                self._take_back(link, done[:-1], before)
+                return None, before
         if not all(stored):
-            return None
+            return None, before
         if link.mark is not None:
             if len(link.marks) > _MOST_MARKS:
                 link.marks.clear()
             link.marks[wanted[0].key, requests[0].token] = link.mark
         note(link, self._keys, [want.request.name for want in wanted if is_due(fence, want.last)], now)
-        return [Grant(fence, now)] * len(requests)
+        return [Grant(fence, now)] * len(requests), before
+
+    def _refusal(self, link: Link, want: _Wanted, news: News) -> Refusal | None:
+        # Who keeps a name stopped just after this was read finds a run of it, which is told with the next poll.
+        name, row = want.request.name, want.row
+        flag = self._flag(news, name, row)
+        if flag is not None and flag.keep:
+            return Refusal(name, flag=flag)
+        if want.item is None or (row and (want.is_mine or want.is_dead) and self._touchable(link, row)):
+            return None
+        return Refusal(name, lease=self._lease(name, row, news))
 
     def _claim(self, want: _Wanted, fence: int, now: int) -> Write:
         request = want.request
@@ -132,14 +147,11 @@ class CacheLeases(CacheFlags):
         )
         return Write(want.key, row.pack(), want.item, store_seconds(request.ttl_ms))
 
-    def _refuse(self, link: Link, wanted: list[_Wanted], refusal: Refusal, is_first: bool) -> Refusal:
-        if not is_first:
-            self._take_back(link, [want for want in wanted if want.is_mine])
-        return refusal
-
-    def _take_back(self, link: Link, wanted: list[_Wanted]) -> None:
+    def _take_back(self, link: Link, wanted: list[_Wanted], but: set[str]) -> None:
         """End what this call had got of several names."""
         for want in wanted:
+            if want.request.name in but:
+                continue
             item = link.read([want.key]).get(want.key)
             row = read_row(item.value, want.request.name) if item else None
             if item and row and row.is_held_by(want.request.token) and self._touchable(link, row):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from django_claims.backends.cache_links import Item, Link, StoreError, Write
+from django_claims.backends.cache_links import GONE, Item, Link, StoreError, Write
 from django_claims.clock import clock
 
 DAYS_30 = 30 * 24 * 3600
@@ -20,7 +20,9 @@ _NOT_OURS = ("auto_eject", "remove_failed", "failure_limit", "dead_timeout", "nu
 
 
 def _expiry(seconds: int) -> int:
-    # Memcached takes what is over 30 days for a date.
+    """Return what memcached takes for so many seconds: over 30 days it means a date."""
+    if seconds == GONE:
+        return DAYS_30 + 1  # a day of 1970; of a negative number the binary protocol makes one in 2106
     return seconds + int(time.time()) if seconds > DAYS_30 else seconds
 
 

@@ -8,8 +8,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from django_claims.clock import clock
 from tests.servers import free_port
@@ -22,10 +24,11 @@ def find_memcached() -> str | None:
 class MemcachedServer:
     """A server on 127.0.0.1 that can be stopped, frozen and started again, always without its data."""
 
-    def __init__(self, *options: str, program: str | None = None) -> None:
+    def __init__(self, *options: str, program: str | None = None, ready: Path | None = None) -> None:
         self.program = program or find_memcached()
         assert self.program, "no memcached"
         self.options = options
+        self.ready = ready  # the socket's path, where it is not to listen on a port
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -50,18 +53,27 @@ class MemcachedServer:
             stderr=subprocess.DEVNULL,
         )
         ends = clock() + 20
-        while not self.ask("version").startswith("VERSION"):
+        while not (self.ready.exists() if self.ready else self.ask("version").startswith("VERSION")):
             if self._process.poll() is not None or clock() > ends:
-                self.stop(signal.SIGKILL)
+                self.stop()
                 raise RuntimeError(f"{self.program} does not start on port {self.port}")
             time.sleep(0.01)
 
-    def ask(self, line: str) -> str:
+    def ask(self, line: str, seconds: float = 2.0) -> str:
         """Return the first line that the server says to a command; '' if it says nothing."""
-        return ask(self.address, line)
+        return ask(self.address, line, seconds)
 
-    def stop(self, by: signal.Signals = signal.SIGTERM) -> None:
-        """End it and wait for that. Does nothing if it has ended."""
+    def stat(self, name: str) -> int:
+        """Return one of the numbers that the server keeps."""
+        with socket.create_connection(("127.0.0.1", self.port), 2) as link:
+            link.sendall(b"stats\r\n")
+            for line in link.makefile("r"):
+                if line.startswith(f"STAT {name} "):
+                    return int(line.split()[2])
+        raise LookupError(name)
+
+    def stop(self, by: signal.Signals = signal.SIGKILL) -> None:
+        """End it and wait for that: at once, since it has nothing to keep. Does nothing if it has ended."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -95,15 +107,47 @@ class GivenMemcached:
         self.address = address
         self.port = int(address.rpartition(":")[2])
 
-    def ask(self, line: str) -> str:
-        return ask(self.address, line)
+    def ask(self, line: str, seconds: float = 2.0) -> str:
+        return ask(self.address, line, seconds)
 
 
-def ask(address: str, line: str) -> str:
+def ask(address: str, line: str, seconds: float) -> str:
     host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), 2) as link:
+        with socket.create_connection((host, int(port)), seconds) as link:
             link.sendall(line.encode() + b"\r\n")
             return link.makefile("rb").readline().decode(errors="replace").strip()
     except OSError:
         return ""
+
+
+class LosesReplies:
+    """What stands before a server and, once told a word, ends the connection on which it was said, unanswered."""
+
+    def __init__(self, port: int) -> None:
+        self.word: bytes | None = None
+        self.lost = 0
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self._listener.accept()[0],), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self._target), 5) as server, contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                server.sendall(data)
+                answer = server.recv(65536)  # of a request that fits into one packet, as ours do
+                if self.word and self.word in data:
+                    self.lost += 1
+                    return
+                client.sendall(answer)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
