@@ -31,6 +31,7 @@ from django_claims.backends.base import (
 )
 from django_claims.backends.cache import CacheBackend
 from django_claims.backends.cache_keys import digest
+from django_claims.backends.cache_memcached import PylibmcLink, PymemcacheLink
 from django_claims.backends.cache_records import Row
 from django_claims.checks import check_settings
 from django_claims.clock import clock
@@ -604,6 +605,118 @@ def test_a_grant_that_was_overtaken_gets_another_fence(memcached, backend_on, cl
     assert fence > between[1]
     assert backend.lease("job").fence == fence
     assert let_go(backend) is Released.RELEASED
+
+
+@pytest.fixture
+def before_the_write(monkeypatch):
+    """Have something happen between a verb's reading of the lease of 'job' and its write, once."""
+
+    def arrange(backend, action):
+        done, key = [], backend._keys.lease("job")
+
+        def put(self, writes, **how):
+            if not done and writes[0].key == key:
+                done.append(True)
+                action()
+            return real(self, writes, **how)
+
+        kind = PylibmcLink if caches.settings["default"]["BACKEND"] == PYLIBMC else PymemcacheLink
+        real = kind.put
+        monkeypatch.setattr(kind, "put", put)
+
+    return arrange
+
+
+def test_a_renewal_that_meets_another_of_the_same_holder_is_renewed(memcached, backend_on, client, before_the_write):
+    backend = backend_on(memcached, client=client)
+    grant = take(backend)
+    before_the_write(backend, lambda: renew(backend, fence=grant.fence))
+
+    assert renew(backend, fence=grant.fence) is Renewal.RENEWED
+
+
+def test_a_release_that_meets_a_renewal_is_released(memcached, backend_on, client, before_the_write):
+    backend = backend_on(memcached, client=client)
+    grant = take(backend)
+    before_the_write(backend, lambda: renew(backend, fence=grant.fence))
+
+    assert let_go(backend) is Released.RELEASED
+    assert backend.lease("job") is None
+
+
+def test_a_force_release_that_meets_a_renewal_ends_the_lease(memcached, backend_on, client, before_the_write):
+    backend = backend_on(memcached, client=client)
+    grant = take(backend)
+    before_the_write(backend, lambda: renew(backend, fence=grant.fence))
+
+    assert backend.force_release("job", grant.fence) is True
+    assert renew(backend, fence=grant.fence) is Renewal.FORCED
+
+
+def test_a_force_release_that_meets_the_release_leaves_no_word_and_not_the_next_run(
+    memcached, backend_on, client, before_the_write
+):
+    backend = backend_on(memcached, client=client)
+    grant = take(backend)
+
+    def hand_on():
+        let_go(backend)
+        take(backend, token="t2")
+
+    before_the_write(backend, hand_on)
+
+    assert backend.force_release("job", grant.fence) is False
+    assert backend.held("job", "t2") is True
+    assert backend.poll() == []
+
+
+def test_a_renewal_or_release_that_meets_a_takeover_does_not_touch_it(memcached, backend_on, client, before_the_write):
+    backend = backend_on(memcached, client=client)
+    for act, answer in ((lambda: renew(backend), Renewal.TAKEN), (lambda: let_go(backend), Released.NOT_OWNER)):
+        grant = take(backend)
+        before_the_write(backend, lambda fence=grant.fence: take(backend, token="t2", over_fence=fence))
+        assert act() is answer
+        assert backend.held("job", "t2") is True
+        let_go(backend, "t2")
+
+
+def test_a_takeover_that_meets_the_release_gets_the_free_name(memcached, backend_on, client, before_the_write):
+    backend = backend_on(memcached, client=client)
+    grant = take(backend)
+    before_the_write(backend, lambda: let_go(backend))
+
+    assert take(backend, token="t2", over_fence=grant.fence).fence > grant.fence
+
+
+def test_of_two_takeovers_of_one_dead_run_one_is_refused(memcached, backend_on, client, before_the_write):
+    backend = backend_on(memcached, client=client)
+    dead = take(backend)
+    before_the_write(backend, lambda: take(backend, token="t2", over_fence=dead.fence))
+
+    refusal = backend.acquire([request(token="t3", over_fence=dead.fence)])
+
+    assert refusal.lease.fence > dead.fence
+    assert backend.held("job", "t2") is True
+
+
+def test_writers_of_one_record_of_a_trusted_cache_wait_for_each_other():
+    with trusted_cache() as backend:
+        cache = caches["default"]
+        names = [f"job-{number}" for number in range(24)]
+
+        def work(number):
+            mine = CacheBackend(backend.settings)
+            for name in names[number::4]:
+                mine.set_flag(name, keep=True, fence=None, reason="", by="", ttl_ms=None)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+
+        assert sorted(flag.name for flag in backend.flags()) == sorted(names)
+        cache.add("claims:news:lock", "1", 60)
+        hurried = CacheBackend(settings_of(0.1, trust_add=True))
+        with pytest.raises(BackendUnavailable):
+            hurried.clear_flag("job-1")
 
 
 def test_a_31_day_ttl_reaches_the_server_as_31_days(memcached, backend_on, client):
