@@ -1,0 +1,1 @@
+"""Ties to other packages: one optional package a file, imported nowhere else."""
