@@ -247,7 +247,7 @@ def test_a_server_that_freezes_with_open_sessions_is_unavailable_within_the_time
             VERBS[verb](backend)
         took = clock() - began
 
-    assert 0.3 < took < 1.2
+    assert 0.3 < took < 1.6  # and not 2 s, when mysqlclient would have given up by itself
 
 
 def test_a_row_that_a_stranger_has_locked_is_unavailable_within_the_time_and_not_refused(site):
