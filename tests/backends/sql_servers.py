@@ -66,7 +66,9 @@ class SQLServer:
         """Neither server runs as root."""
         if os.getuid():
             return list(command)
-        return ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--init-groups", *command]
+        # Nor does it outlive a test run that was killed.
+        end = f"--pdeathsig={self.shutdown.name.removeprefix('SIG')}"
+        return ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--init-groups", end, *command]
 
     def run(self, *command: str) -> None:
         done = subprocess.run(self.as_user(*command), cwd=self.directory, capture_output=True, timeout=110)
