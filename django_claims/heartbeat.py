@@ -85,6 +85,8 @@ class Heartbeat:
             with self._lock:
                 self._due = min(self._due, when)
                 self._changed.notify_all()
+                if self._thread is None:  # it ended since the first look
+                    self.ensure()
 
     @property
     def thread(self) -> threading.Thread | None:
