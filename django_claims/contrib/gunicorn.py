@@ -24,8 +24,7 @@ def post_worker_init(worker: Any) -> None:
     Have the worker drain on SIGTERM, before gunicorn's own answer to it.
 
     That is how gunicorn tells a worker to stop, be it for a reload or for good, and it has no hook
-    of its own. A worker class that sets its handlers later, as gunicorn's asgi worker does, drains
-    when it exits.
+    of its own. A worker class that sets its handlers later than this hook drains when it exits.
     """
     before = signal.getsignal(signal.SIGTERM)
     if not callable(before):

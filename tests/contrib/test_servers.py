@@ -115,7 +115,11 @@ class Server(Child):
         (directory / "launch.py").write_text(LAUNCH)
         (directory / "pages.py").write_text(PAGES)
         super().__init__(str(directory / "launch.py"), *arguments, env=env, cwd=directory)
-        self.port = wait_until(self._find_port, 30)
+        try:
+            self.port = wait_until(self._find_port, 30)
+        except BaseException:
+            self.close()
+            raise
 
     def _find_port(self):
         found = re.search(r"http://127\.0\.0\.1:(\d+)", "".join(self.errors))
@@ -182,9 +186,9 @@ def gunicorn(started, tmp_path):
 
     def start(store, kind, **config):
         lines = "".join(f"{name} = {value!r}\n" for name, value in config.items())
-        (tmp_path / "served.py").write_text(WSGI)
+        (tmp_path / "served.py").write_text(PLAIN_ASGI if kind == "asgi" else WSGI)
         (tmp_path / "config.py").write_text(
-            f"{CONFIG}worker_class = {kind!r}\nthreads = {1 + (kind != 'sync')}\n{lines}"
+            f"{CONFIG}worker_class = {kind!r}\nthreads = {1 + (kind == 'gthread')}\n{lines}"
         )
         started.append(Server(tmp_path, store, "gunicorn", "-c", "config.py", "served:application"))
         return started[-1]
@@ -258,7 +262,7 @@ def end_in_the_middle_of_a_request(server, looker):
     return done
 
 
-@pytest.mark.parametrize("kind", ["sync", "gthread"])
+@pytest.mark.parametrize("kind", ["sync", "gthread", "asgi"])
 def test_gunicorn_ended_by_sigterm_drains_answers_and_leaves_nothing_held(gunicorn, redis, looker, kind):
     assert end_in_the_middle_of_a_request(gunicorn(redis, kind), looker).code == 0
 
@@ -303,13 +307,14 @@ def test_nothing_is_released_under_a_thread_that_outlives_the_graceful_timeout(g
     answer()
 
 
-def test_gunicorn_ended_by_sigquit_leaves_nothing_held(gunicorn, redis, looker):
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGINT])
+def test_gunicorn_told_to_quit_at_once_leaves_nothing_held(gunicorn, redis, looker, number):
     server = gunicorn(redis, "sync")
     server.get("/leave/left/60")
     answer = server.begin_get("/work/go")
     seen(looker, "page")
 
-    server.send(signal.SIGQUIT)
+    server.send(number)
 
     assert server.done().code == 0
     assert_free(looker, "page", "left")
@@ -573,3 +578,20 @@ def test_where_nothing_answers_sigterm_nothing_is_set():
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+# docs/shutdown.md
+
+TESTS = Path(__file__).parent.parent
+PAGE = (TESTS.parent / "docs" / "shutdown.md").read_text()
+
+
+def test_the_page_shows_the_lines_that_are_tested():
+    assert f"```python{ASGI}```" in PAGE
+
+
+def test_the_tests_that_the_page_names_exist():
+    named = re.findall(r"`(\S+\.py)::(test_\w+)`", PAGE)
+
+    assert len(named) > 30
+    assert [f"{file}::{name}" for file, name in named if f"def {name}(" not in (TESTS / file).read_text()] == []
