@@ -323,7 +323,7 @@ def test_gunicorn_told_to_quit_at_once_leaves_nothing_held(gunicorn, redis, look
 
 def test_a_worker_over_its_timeout_leaves_nothing_held(gunicorn, redis, looker):
     """gunicorn sends SIGABRT first, and gives it a second."""
-    server = gunicorn(redis, "sync", timeout=1)
+    server = gunicorn(redis, "sync", timeout=3)
     old = int(server.get("/leave/left/60"))
     answer = server.begin_get("/work/go")
     seen(looker, "page")
