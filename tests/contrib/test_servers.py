@@ -491,8 +491,15 @@ def test_a_shell_that_runs_the_command_dies_alone_and_the_command_goes_on_holdin
     assert len(inner) == 1
 
 
+def ticks_of_main_thread(pid):
+    """Return its processor time, in hundredths of a second."""
+    return int(Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()[11])
+
+
 def test_a_main_thread_in_c_code_does_not_hear_sigterm_and_is_left_to_sigkill(report, looker):
     command = report("stuck")
+    ready_at = ticks_of_main_thread(command.pid)
+    wait_until(lambda: ticks_of_main_thread(command.pid) > ready_at + 20, 10)  # by now it is in C code
 
     command.send(signal.SIGTERM)
 
