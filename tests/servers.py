@@ -37,6 +37,17 @@ def find_redis() -> str | None:
     return None
 
 
+def freeze(pid: int) -> None:
+    """Stop a process, and return when all of its threads have stopped: the signal alone is only on its way."""
+    os.kill(pid, signal.SIGSTOP)
+    ends = clock() + 5
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError):
+            while stat.read_bytes().rpartition(b")")[2].split()[0] not in (b"T", b"t", b"Z"):
+                assert clock() < ends, f"process {pid} does not stop"
+                time.sleep(0.001)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -122,7 +133,7 @@ class RedisServer:
 
     def freeze(self) -> None:
         """Let it live without doing anything: connections are made, and nobody answers."""
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

@@ -86,7 +86,7 @@ class DatabaseFlags(BaseClaimBackend):
                 tables.NEW.run(connection, digest=digest(name), name=name, **free)
             except IntegrityError:
                 pass  # somebody was faster: there is a row now, and that is what is needed
-        values = {"ends_us": ends, "news_until_us": ends or tables.FOREVER, "words": words}
+        values = {"ends_us": ends, "asked_us": now, "news_until_us": ends or tables.FOREVER, "words": words}
         return tables.KEEP.run(connection, digest=digest(name), **values)
 
     def flag(self, name: str) -> StopFlag | None:

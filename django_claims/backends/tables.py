@@ -118,7 +118,7 @@ KEEP = Statement(
         the_row,
         flag_kind="k",
         flag_ends_us=Slot("ends_us"),
-        flag_asked_us=Now(),
+        flag_asked_us=Slot("asked_us"),  # the time from which its end was counted
         flag_seen_us=0,
         flag_words=text("words"),
         news_until_us=Slot("news_until_us"),

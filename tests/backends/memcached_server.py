@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from django_claims.clock import clock
-from tests.servers import free_port
+from tests.servers import free_port, freeze
 
 
 def find_memcached() -> str | None:
@@ -93,7 +93,7 @@ class MemcachedServer:
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
         """Let it live without doing anything: connections are made, and nobody answers."""
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
         try:
             yield
         finally:

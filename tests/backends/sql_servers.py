@@ -28,7 +28,7 @@ from django_claims.clock import clock
 from django_claims.conf import AliasSettings
 from django_claims.test.waiting import wait_until
 from tests.conftest import missing
-from tests.servers import free_port
+from tests.servers import free_port, freeze
 
 DATABASE_BACKEND = "django_claims.backends.database.DatabaseBackend"
 
@@ -145,15 +145,17 @@ class SQLServer:
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
         """Let it and its sessions live without doing anything in the block."""
-        os.kill(self.pid, signal.SIGSTOP)  # first, so that no session is started meanwhile
+        freeze(self.pid)  # first, so that no session is started meanwhile
         pids = self._pids(self.pid)
         for pid in pids[1:]:
-            os.kill(pid, signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):  # a session that has just ended
+                freeze(pid)
         try:
             yield
         finally:
             for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def end(self) -> None:
         self.stop()
