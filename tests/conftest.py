@@ -1,6 +1,7 @@
 """Fixtures for all tests."""
 
 import os
+import signal
 
 import pytest
 
@@ -8,6 +9,10 @@ from tests.servers import GivenServer, RedisServer, find_redis
 
 # Its asserts should tell what they saw, as those of a test module do.
 pytest.register_assert_rewrite("django_claims.test.contract")
+
+# Children inherit what is ignored, and our commands respect it: under nohup no test of SIGHUP could pass.
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 REQUIRED = os.environ.get("CI") == "true"
 
