@@ -106,14 +106,10 @@ class RedisBackend(ScriptBackend):
     def _lease_key(self, name: str) -> str:
         return self._key("lease:" + name)
 
-    def _run_all(self, verb: str, calls: Sequence[tuple[Sequence[str], Sequence[str | int]]]) -> list[Any]:
+    def _run_all(self, verb: str, calls: Sequence[tuple[Sequence[str], Sequence[str | bytes]]]) -> list[Any]:
         """Run one script any number of times in one round trip."""
         script = SCRIPTS[verb]
-        # Text only: hiredis calls str() on numbers, and crashes if a signal handler raises in there (3.5.0).
-        rest = [
-            (str(len(keys)), *keys, *[word if isinstance(word, bytes) else str(word) for word in args])
-            for keys, args in calls
-        ]
+        rest = [(str(len(keys)), *keys, *args) for keys, args in calls]
         try:
             return self._connections.talk([("EVALSHA", script.sha, *words) for words in rest], self.verb_timeout())
         except NoScriptError:

@@ -55,12 +55,16 @@ class ScriptBackend(BaseClaimBackend):
     def _lease_key(self, name: str) -> str:
         raise NotImplementedError
 
-    def _run(self, verb: str, keys: Sequence[str], args: Sequence[str | int]) -> Any:
+    def _run(self, verb: str, keys: Sequence[str], args: Sequence[str | bytes]) -> Any:
         """Run one script and return its answer."""
         return self._run_all(verb, [(keys, args)])[0]
 
-    def _run_all(self, verb: str, calls: Sequence[tuple[Sequence[str], Sequence[str | int]]]) -> list[Any]:
-        """Run one script any number of times in one round trip. Raises BackendUnavailable."""
+    def _run_all(self, verb: str, calls: Sequence[tuple[Sequence[str], Sequence[str | bytes]]]) -> list[Any]:
+        """
+        Run one script any number of times in one round trip. Raises BackendUnavailable.
+
+        Text only: hiredis 3.5.0 calls str() on a number, and crashes if a signal handler raises in there.
+        """
         raise NotImplementedError
 
     def _flag(self, name: str, value: bytes) -> StopFlag | None:
@@ -81,10 +85,10 @@ class ScriptBackend(BaseClaimBackend):
     def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
         first = requests[0]
         keys = [self._fence_key, self._index_key, self._flags_key]
-        args: list[str | int] = [first.token, first.ttl_ms, first.heartbeat_ms, first.holder.packed]
+        args: list[str] = [first.token, str(first.ttl_ms), str(first.heartbeat_ms), first.holder.packed]
         for request in requests:
             keys.append(self._lease_key(request.name))
-            args += (request.name, "" if request.over_fence is None else request.over_fence)
+            args += (request.name, "" if request.over_fence is None else str(request.over_fence))
         answer = self._run("acquire", keys, args)
         if answer[0] == 1:
             return [Grant(int(answer[1]), int(answer[2]))] * len(requests)
@@ -97,17 +101,17 @@ class ScriptBackend(BaseClaimBackend):
         calls = []
         for batch in _batches(requests):
             keys = [self._index_key, self._flags_key]
-            args: list[str | int] = []
+            args: list[str] = []
             for request in batch:
                 keys.append(self._lease_key(request.name))
                 progress = "-" if request.progress is None else "+" + request.progress
                 args += (
                     request.name,
                     request.token,
-                    request.fence,
-                    request.ttl_ms,
+                    str(request.fence),
+                    str(request.ttl_ms),
                     progress,
-                    int(request.seen),
+                    "1" if request.seen else "0",
                 )
             calls.append((keys, args))
         answers = []
@@ -121,10 +125,10 @@ class ScriptBackend(BaseClaimBackend):
         calls = []
         for batch in _batches(requests):
             keys = [self._index_key, self._flags_key]
-            args: list[str | int] = []
+            args: list[str] = []
             for request in batch:
                 keys.append(self._lease_key(request.name))
-                args += (request.name, request.token, request.rest_ms)
+                args += (request.name, request.token, str(request.rest_ms))
             calls.append((keys, args))
         said = self._run_all("release", calls) if calls else []
         return [_RELEASED[outcome] for answers in said for outcome in answers]
@@ -159,14 +163,14 @@ class ScriptBackend(BaseClaimBackend):
             if lease is None or lease.state != "unreadable":
                 return False
         keys = [self._index_key, self._flags_key, self._lease_key(name)]
-        return bool(self._run("force_release", keys, [name, fence, unread]))  # type: ignore[list-item]
+        return bool(self._run("force_release", keys, [name, str(fence), unread]))
 
     def set_flag(
         self, name: str, *, keep: bool, fence: int | None, reason: str, by: str, ttl_ms: int | None
     ) -> StopFlag | None:
         keys = [self._flags_key, self._lease_key(name)]
-        aim = "" if fence is None else fence
-        value = self._run("set_flag", keys, [name, int(keep), aim, ttl_ms or 0, flag_words(reason, by)])
+        aim = "" if fence is None else str(fence)
+        value = self._run("set_flag", keys, [name, "1" if keep else "0", aim, str(ttl_ms or 0), flag_words(reason, by)])
         return self._flag(name, value)
 
     def flag(self, name: str) -> StopFlag | None:
@@ -178,7 +182,7 @@ class ScriptBackend(BaseClaimBackend):
         return sorted(found, key=lambda flag: flag.name)
 
     def clear_flag(self, name: str) -> StopFlag | None:
-        answer = self._run("flags", [self._flags_key], [name, 1])
+        answer = self._run("flags", [self._flags_key], [name, "1"])
         return self._flag(name, answer[1]) if answer else None
 
     def poll(self) -> list[Notice]:
