@@ -10,9 +10,12 @@ from tests.servers import GivenServer, RedisServer, find_redis
 # Its asserts should tell what they saw, as those of a test module do.
 pytest.register_assert_rewrite("django_claims.test.contract")
 
-# Children inherit what is ignored, and our commands respect it: under nohup no test of SIGHUP could pass.
-if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# Children inherit what is ignored, and our commands respect it: under nohup, or in the background of a
+# script, no test of these signals could pass.
+for _name, _usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL), ("SIGQUIT", signal.SIG_DFL)):
+    _number = getattr(signal, _name, None)
+    if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 REQUIRED = os.environ.get("CI") == "true"
 
