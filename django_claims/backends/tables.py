@@ -39,42 +39,35 @@ no_run_flag = {
     "news_until_us": Case(When(flag_kind="k", then=F("news_until_us")), default=Value(0)),
 }
 NOTHING: dict[str, Any] = {"holder": "", "progress": ""}
+# What a grant writes, whether the name has a row or not.
+granted: dict[str, Any] = {
+    "format": FORMAT,
+    "token": text("token"),
+    "fence": Slot("fence"),
+    "kind": HELD,
+    "holder": text("holder"),
+    "progress": "",
+    "ttl_ms": Slot("ttl_ms"),
+    "heartbeat_ms": Slot("heartbeat_ms"),
+    "acquired_us": Slot("acquired_us"),
+    "renewed_us": Now(),
+    "expires_us": Now() + Slot("ttl_us"),
+    "flag_kind": "",
+}
 
 LOOK = Statement(lambda: select(the_row))
 TAKE = Statement(
     lambda: update(
         as_seen.filter(Q(expires_us__lte=Now()) | Q(fence=Slot("over"))).exclude(kept),
-        format=FORMAT,
-        token=text("token"),
-        fence=Slot("fence"),
-        kind=HELD,
-        holder=text("holder"),
-        progress="",
-        ttl_ms=Slot("ttl_ms"),
-        heartbeat_ms=Slot("heartbeat_ms"),
-        acquired_us=Slot("acquired_us"),
-        renewed_us=Now(),
-        expires_us=Now() + Slot("ttl_us"),
-        flag_kind="",
+        **granted,
         news_until_us=Slot("news_until_us"),
     )
 )
 NEW = Statement(
     lambda: insert(
         digest=text("digest"),
-        format=FORMAT,
         name=text("name"),
-        token=text("token"),
-        fence=Slot("fence"),
-        kind=HELD,
-        holder=text("holder"),
-        progress="",
-        ttl_ms=Slot("ttl_ms"),
-        heartbeat_ms=Slot("heartbeat_ms"),
-        acquired_us=Slot("acquired_us"),
-        renewed_us=Now(),
-        expires_us=Now() + Slot("ttl_us"),
-        flag_kind="",
+        **granted,
         flag_ends_us=0,
         flag_asked_us=0,
         flag_seen_us=0,
