@@ -93,7 +93,7 @@ class Hold(RenewableHold):
         self.renew_deadline = renew_deadline_ms / 1000
         self._min_hold = min_hold
         self._since = self._confirmed_at = sent_at
-        self._cap = float("inf") if max_hold is None else sent_at + max_hold
+        self._longest = self._cap = float("inf") if max_hold is None else sent_at + max_hold
         self.deadline = min(sent_at + self.renew_deadline, self._cap) if keeper else float("inf")
         self._acquired_us = self._renewed_us = grant.acquired_us if grant else 0
         self._on_loss = on_loss

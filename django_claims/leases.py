@@ -52,19 +52,25 @@ class ReleaseResult(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a holder says it is. `at` is by the holder's wall clock."""
+    """
+    How far a holder says it is. `at` is by the holder's wall clock.
+
+    `kept` is what the holder keeps there for whoever comes after it, and shown to nobody.
+    """
 
     done: int | float | None = None
     total: int | float | None = None
     note: str = ""
     at: datetime | None = None
+    kept: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return {"done": self.done, "total": self.total, "note": self.note, "at": iso(self.at)}
 
     def pack(self) -> str:
         at = self.at.timestamp() if self.at else 0
-        return json.dumps([self.done, self.total, self.note, at], ensure_ascii=False, separators=(",", ":"))
+        kept = [self.kept] if self.kept else []
+        return json.dumps([self.done, self.total, self.note, at, *kept], ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def unpack(cls, text: str) -> Progress | None:
@@ -72,8 +78,9 @@ class Progress:
         if not text:
             return None
         try:
-            done, total, note, at, *_ = json.loads(text)
-            return cls(done=done, total=total, note=str(note), at=from_microseconds(int(at * 1e6)))
+            done, total, note, at, *rest = json.loads(text)
+            kept = str(rest[0]) if rest else ""
+            return cls(done=done, total=total, note=str(note), at=from_microseconds(int(at * 1e6)), kept=kept)
         except (TypeError, OverflowError, RecursionError) as error:
             raise ValueError("not a progress") from error
 

@@ -30,6 +30,7 @@ class RenewableHold(AsyncHold):
         renew_deadline: float
         ttl_ms: int
         _cap: float
+        _longest: float
         _since: float
         _confirmed_at: float
         _renewed_us: int
@@ -66,6 +67,16 @@ class RenewableHold(AsyncHold):
     def keeps_on(self) -> bool:
         """Whether there is any use in renewing."""
         return self._cap > clock()
+
+    def keep_for(self, seconds: float) -> None:
+        """
+        Renew it for so many seconds from now and no longer, however healthy; each call sets that anew.
+
+        For work that is to be watched: if it hangs, and calls this no more, the claim is lost (MAX_HOLD)
+        and passes on. Less than the renew deadline is no less than that; max_hold stands.
+        """
+        if self._keeper is not None:
+            self._cap = min(clock() + max(seconds, self.renew_deadline), self._longest)
 
     def renew_requests(self) -> list[RenewRequest]:
         """Return what to ask the store, once for each name."""

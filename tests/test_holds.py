@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 import threading
+import time
 
 import pytest
 from freezegun import freeze_time
@@ -328,6 +329,28 @@ def test_a_hold_beyond_max_hold_is_renewed_no_more_and_ends_with_its_ttl():
 
     assert faults.count("renew") == before
     assert hold.release() is ReleaseResult.EXPIRED
+
+
+def test_a_watched_hold_is_renewed_for_as_long_as_its_work_says_so():
+    with claim("x", ttl=0.9) as hold:
+        ends = clock() + 1.5
+        while clock() < ends:
+            hold.keep_for(0.7)
+            assert hold.held
+            time.sleep(0.01)
+
+        wait_until(lambda: hold.lost, 3)
+        assert clock() - ends < 0.9
+        assert hold.loss_reason is LossReason.MAX_HOLD
+
+
+def test_a_watched_hold_lasts_no_longer_than_max_hold(shifted):
+    with claim("x", max_hold=5) as hold:
+        hold.keep_for(600)
+        shifted.by = 4.9
+        assert hold.held
+        shifted.by = 5
+        assert hold.loss_reason is LossReason.MAX_HOLD
 
 
 def test_leaving_after_max_hold_frees_the_name_at_once():

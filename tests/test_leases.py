@@ -252,11 +252,16 @@ def test_records_pickle(record):
         Progress(done=3, total=10, note='a "quoted" ünïcode', at=NOW),
         Progress(done=0.5, at=NOW),
         Progress(note="x", at=NOW),
+        Progress(done=1, at=NOW, kept='{"a":\n"ü"}'),
     ],
 )
 def test_a_progress_comes_back_from_a_store_as_it_was(progress):
     assert Progress.unpack(progress.pack()) == progress
     assert "\n" not in progress.pack()
+
+
+def test_what_a_holder_keeps_for_whoever_comes_next_is_shown_to_nobody():
+    assert "secret" not in json.dumps(Progress(done=1, kept="secret").as_dict())
 
 
 def test_no_progress_is_none():

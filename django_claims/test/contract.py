@@ -575,6 +575,17 @@ class BackendContract:
         assert self.renew(first).outcome is Renewal.FORCED
         assert self.renew(second).outcome is Renewal.GONE
 
+    def test_a_long_progress_is_kept_whole(self) -> None:
+        run = self.take("job")
+        long = Progress(note="x", kept='ünïcode, "quoted"\n' * 1_500)
+
+        assert self.renew(run, ttl_ms=28 * 24 * 3600 * 1000, progress=long.pack()).outcome is Renewal.RENEWED
+        found = self.read("job").progress
+        assert found is not None and found.kept == long.kept
+        assert self.renew(run, progress=Progress(note="y").pack()).outcome is Renewal.RENEWED
+        found = self.read("job").progress
+        assert found is not None and (found.note, found.kept) == ("y", "")
+
     def test_a_renewal_keeps_progress_unless_it_brings_some(self) -> None:
         run = self.take("job")
         progress = Progress(done=3, total=10.5, note='half "way"\n☃', at=datetime(2026, 1, 2, tzinfo=UTC))

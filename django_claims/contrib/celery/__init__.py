@@ -1,5 +1,22 @@
 """Celery: tasks and beat that run once at a time, stop when asked, and lose no work."""
 
-# Tasks.
+from typing import Any
 
+# Tasks.
 # Beat.
+from django_claims.contrib.celery.beat import ClaimedSchedulerMixin
+from django_claims.contrib.celery.persistent_beat import ClaimedPersistentScheduler
+
+__all__ = [
+    "ClaimedDatabaseScheduler",
+    "ClaimedPersistentScheduler",
+    "ClaimedSchedulerMixin",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ClaimedDatabaseScheduler":  # django-celery-beat is a package and an app of its own
+        from django_claims.contrib.celery.database_beat import ClaimedDatabaseScheduler
+
+        return ClaimedDatabaseScheduler
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,31 @@
+"""Beat with hot standby, and Celery's usual schedule: in a file of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery.beat import PersistentScheduler
+
+from django_claims.contrib.celery.beat import ClaimedSchedulerMixin
+
+
+class ClaimedPersistentScheduler(ClaimedSchedulerMixin, PersistentScheduler):  # type: ignore[misc]
+    """
+    Celery's usual scheduler, with hot standby.
+
+    The schedule's file is opened by the active beat alone, so that beats in one directory may share it.
+    """
+
+    _store: Any = None
+
+    def get_schedule(self) -> Any:
+        return {} if self._store is None else super().get_schedule()
+
+    schedule = property(get_schedule, PersistentScheduler.set_schedule)
+
+    def forget_schedule(self) -> None:
+        super().forget_schedule()
+        store, self._store = self._store, None
+        if store is not None:
+            store.cache = {}  # or closing would write it
+            store.close()
