@@ -289,7 +289,7 @@ class Acquiring:
                 outcome = await asyncio.wrap_future(trying)
             except asyncio.CancelledError:
                 # A try that has begun goes on in its thread, with or without a loop: what it may be granted goes back.
-                trying.add_done_callback(_give_back)
+                trying.add_done_callback(give_back)
                 raise
             if isinstance(outcome, Hold) or outcome.is_final or (left := self._left()) <= 0:
                 return self.done(outcome)
@@ -302,7 +302,7 @@ class Acquiring:
         return float("inf") if self.timeout is None else self.started + self.timeout - clock()
 
 
-def _give_back(trying: Future[Hold | Refused]) -> None:
+def give_back(trying: Future[Any]) -> None:
     """Let go of what was granted to a task that was cancelled meanwhile."""
     if trying.cancelled() or trying.exception() is not None:
         return

@@ -24,6 +24,7 @@ class AsyncHold(LookingHold):
         def renew(self) -> bool: ...
         def verify(self) -> bool: ...
         def ensure(self, seconds: Duration = 0.0) -> None: ...
+        def hand_over(self, valid: Duration | None = None) -> str: ...
 
     async def arelease(self) -> ReleaseResult:
         """See release(). Goes on to its end even if the caller is cancelled meanwhile."""
@@ -40,6 +41,10 @@ class AsyncHold(LookingHold):
     async def aensure(self, seconds: Duration = 0.0) -> None:
         """See ensure()."""
         await offload(lambda: self.ensure(seconds))
+
+    async def ahand_over(self, valid: Duration | None = None) -> str:
+        """See hand_over(). Goes on to its end even if the caller is cancelled meanwhile."""
+        return await offload(lambda: self.hand_over(valid))
 
     async def asleep(self, seconds: float) -> bool:
         """See sleep()."""

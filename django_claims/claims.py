@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from django_claims import conf, registry, signals
 from django_claims.acquiring import Acquiring, Refused
+from django_claims.adopting import Adopting
 from django_claims.clock import Duration, milliseconds
 from django_claims.conf import AliasSettings, timing_problem
 from django_claims.exceptions import InvalidClaim
@@ -131,6 +132,24 @@ class Claim:
     async def alease(self) -> Lease | None:
         """See lease()."""
         return await offload(self.lease, kind="ask")
+
+    def adopt(self, ticket: str) -> Hold:
+        """
+        Go on with a hold that another process handed over: same run, same fence.
+
+        TTL, heartbeat and the rest are this recipe's; progress and a stop that was asked for
+        stay; max_hold and min_hold count from the first acquire. The ticket is good once.
+
+        Raises ClaimHeld if somebody else has the claim (also one who came with this ticket
+        first), ClaimLost if the run is over: the ticket ran out, or was used and the work is done.
+        BackendUnavailable if the store gave no answer: this process may try the ticket again.
+        InvalidClaim if the ticket is for other names than the recipe.
+        """
+        return Adopting(self, ticket).adopt()
+
+    async def aadopt(self, ticket: str) -> Hold:
+        """See adopt(). What a task that is cancelled meanwhile is given nonetheless is released."""
+        return await Adopting(self, ticket, task=asyncio.current_task()).aadopt()
 
     def _timeout(self, timeout: Duration | _Sentinel | None) -> float | None:
         if isinstance(timeout, _Sentinel):

@@ -67,14 +67,21 @@ class ClaimStopped(ClaimRefused):
 
 
 class ClaimLost(ClaimError):
-    """This process must assume that it no longer holds the claim: stop writing, then ask again."""
+    """
+    This process must assume that it no longer holds the claim: stop writing, then ask again.
 
-    def __init__(self, name: str, reason: LossReason | None = None) -> None:
-        super().__init__(name, reason)
+    Also for who goes on after handing over, and for who comes with the ticket of a run that is over.
+    """
+
+    def __init__(self, name: str, reason: LossReason | None = None, detail: str = "") -> None:
+        super().__init__(name, reason, detail)
         self.name = name
         self.reason = reason
+        self.detail = detail
 
     def __str__(self) -> str:
+        if self.detail:
+            return f"Claim {self.name!r} {self.detail}"
         why = f": {self.reason.sentence}" if self.reason else ""
         return f"Claim {self.name!r} was lost{why}. Another holder may be at work; stop, and acquire again."
 

@@ -11,12 +11,12 @@ from django_claims import registry, signals
 from django_claims.backends.base import Grant, Released, ReleaseRequest, within
 from django_claims.clock import clock
 from django_claims.exceptions import BackendUnavailable, ClaimLost
+from django_claims.handing import HandingHold
 from django_claims.handler import claim_backends
 from django_claims.holders import Holder
 from django_claims.keeper import Keeper
 from django_claims.leases import HELD, Lease, LossReason, ReleaseResult, read_lease
 from django_claims.orphans import Orphan
-from django_claims.renewing import RenewableHold
 from django_claims.transactions import release_at_the_end, warn_once
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def orphan_of(names: tuple[str, ...], token: str, ttl_ms: int, heartbeat_ms: int
     return Orphan(names, token, clock() + ttl_ms / 1000, min(2.0, heartbeat_ms / 4000), dropped)
 
 
-class Hold(RenewableHold):
+class Hold(HandingHold):
     """
     A claim that this process has, until released or lost. All methods work from any thread.
 
@@ -136,7 +136,8 @@ class Hold(RenewableHold):
         )
 
     def __repr__(self) -> str:
-        state = "released" if self._released else f"lost: {self._loss}" if self._loss else "held"
+        over = "handed over" if self._handed_over else "released"
+        state = over if self._released else f"lost: {self._loss}" if self._loss else "held"
         return f"<Hold {self.name!r} fence={self.fence} {state}>"
 
     def fork(self) -> None:
@@ -214,8 +215,8 @@ class Hold(RenewableHold):
                 held_for=clock() - self._since,
             )  # fmt: skip
 
-    def as_orphan(self, *, dropped: bool = False) -> Orphan:
-        return orphan_of(self.names, self.token, self.ttl_ms, self.heartbeat_ms, dropped=dropped)
+    def as_orphan(self, *, dropped: bool = False, token: str | None = None, ttl_ms: int | None = None) -> Orphan:
+        return orphan_of(self.names, token or self.token, ttl_ms or self.ttl_ms, self.heartbeat_ms, dropped=dropped)
 
     def log_extra(self) -> dict[str, Any]:
         return {
@@ -232,6 +233,8 @@ class Hold(RenewableHold):
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: object) -> None:
+        if self._handed_over:
+            return  # it is another's to end
         try:
             was_lost = self.lost
         except ClaimLost:  # on_lost="interrupt", in this very thread

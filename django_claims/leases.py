@@ -130,7 +130,8 @@ class Lease:
 
     A snapshot: renewing, losing or releasing the claim does not change it. Times are by the
     store's clock; `age` and `remaining` are seconds as of `read_at`. `holder` is None if
-    nobody is named: the lease is resting or unreadable (its fence is then 0).
+    nobody is named: the lease is resting or unreadable (its fence is then 0). One that was
+    handed over names who had it, and its ttl is how long the ticket was good for.
     """
 
     name: str
@@ -183,6 +184,11 @@ class Lease:
         if self.state == "resting":
             return f"Claim {self.name!r} is resting after its last run (min_hold) for {ago(self.remaining)} more."
         by = str(self.holder) if self.holder else "another process"
+        if self.state == "handed_over":
+            return (
+                f"Claim {self.name!r} was handed over by {by}, and is kept for {ago(self.remaining)} more for whoever "
+                f"has the ticket."
+            )
         since = f" since {local_time(self.acquired_at)}" if self.acquired_at else ""
         beat = (self.read_at - self.renewed_at).total_seconds() if self.renewed_at else 0.0
         return (

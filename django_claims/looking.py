@@ -23,6 +23,8 @@ from django_claims.names import cut
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+GIVEN_AWAY = "was handed over by this process, which holds it no more: leave the work to whoever adopts it."
+
 
 def _is_number(value: object) -> bool:
     """Say whether JSON can tell it."""
@@ -40,6 +42,7 @@ class LookingHold:
         _keeper: Keeper | None
         _loss: LossReason | None
         _released: bool
+        _handed_over: bool
 
         @property
         def name(self) -> str: ...
@@ -143,14 +146,18 @@ class LookingHold:
         if done is not None or total is not None or note is not None:
             self._keep_progress(done, total, note)
         if self.lost or self._released:
-            raise ClaimLost(self.name, self._loss)
+            raise self.gone()
         if self._keeper is not None:
             self._keeper.listen_if_stale()
             if self.lost:
-                raise ClaimLost(self.name, self._loss)
+                raise self.gone()
         flag = self.stop_flag_now
         if flag is not None:
             raise StopRequested(self.name, flag.reason, flag.by)
+
+    def gone(self) -> ClaimLost:
+        """Return the error that says why there is no going on."""
+        return ClaimLost(self.name, self._loss, GIVEN_AWAY if self._handed_over else "")
 
     def track(self, iterable: Iterable[T], total: float | None = None) -> Iterator[T]:
         """Yield the items with a checkpoint before each and after the last; progress is how many are done."""

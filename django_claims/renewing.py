@@ -154,7 +154,7 @@ class RenewableHold(AsyncHold):
         except BackendUnavailable as error:
             raise ClaimLost(self.name, self.loss_reason) from error
         if not enough:
-            raise ClaimLost(self.name, self.loss_reason)
+            raise self.gone()
 
     def lose(self, reason: LossReason) -> None:
         """Make it lost, for good, and tell everybody who waits for that. The first reason stands."""

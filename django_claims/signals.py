@@ -9,6 +9,8 @@ All are sent robustly (a failing receiver is logged and harms nothing) with `sen
 - `claim_refused`: lease (who has it, or None), flag (if kept stopped), waited
 - `claim_released`: lease, result (ReleaseResult), held_for (seconds)
 - `claim_lost`: lease, reason (LossReason), held_for
+- `claim_handed_over`: lease (as it was held), valid (seconds)
+- `claim_adopted`: lease; sent instead of claim_acquired, since it is the same run
 - `stop_requested`, `stop_cleared`: flag
 - `stop_observed`: lease, flag
 - `claim_force_released`: fence, by
@@ -23,6 +25,8 @@ claim_acquired = Signal()
 claim_refused = Signal()
 claim_released = Signal()
 claim_lost = Signal()
+claim_handed_over = Signal()
+claim_adopted = Signal()
 stop_requested = Signal()
 stop_cleared = Signal()
 stop_observed = Signal()

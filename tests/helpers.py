@@ -168,7 +168,7 @@ faults = Faults()
 
 VERBS = (
     "acquire", "renew", "release", "held", "lease", "leases", "force_release",
-    "set_flag", "flag", "flags", "clear_flag", "poll",
+    "set_flag", "flag", "flags", "clear_flag", "poll", "hand_over", "adopt",
 )  # fmt: skip
 
 
@@ -250,6 +250,7 @@ class Heard:
         for name in (
             "claim_acquired", "claim_refused", "claim_released", "claim_lost", "stop_requested",
             "stop_cleared", "stop_observed", "claim_force_released", "shutdown_started",
+            "claim_handed_over", "claim_adopted",
         ):  # fmt: skip
             signal = getattr(signals_module, name)
             receiver = self._receiver(name)

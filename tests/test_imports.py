@@ -11,7 +11,19 @@ PACKAGE = Path(__file__).parent.parent / "django_claims"
 
 # Bottom to top. A name stands for the module and for all below it.
 LAYERS = [
-    ["exceptions", "clock", "guess", "conf", "names", "holders", "signals", "heartbeat", "offload", "database"],
+    [
+        "exceptions",
+        "clock",
+        "guess",
+        "conf",
+        "names",
+        "holders",
+        "signals",
+        "heartbeat",
+        "offload",
+        "database",
+        "tickets",
+    ],
     ["leases"],
     ["backends.base"],
     ["backends"],
@@ -19,8 +31,8 @@ LAYERS = [
     ["stop_flags"],
     ["registry", "deadlines", "orphans"],
     ["keeper"],
-    ["looking", "async_holds", "renewing", "transactions", "holds"],
-    ["interrupts", "acquiring", "claims", "operations", "resources", "fencing", "shutdown"],
+    ["looking", "async_holds", "renewing", "handing", "transactions", "holds"],
+    ["interrupts", "acquiring", "adopting", "claims", "operations", "resources", "fencing", "shutdown"],
     ["decorators", "commands"],
     ["apps", "checks", "models", "admin", "cli", "management", "contrib", "test", "pytest_plugin", "migrations"],
     [""],  # django_claims itself, the table of contents

@@ -30,10 +30,12 @@ from django_claims.leases import Lease, LeasePage, StopFlag
 FORMAT = 1
 """Stands at the head of every record. A record with a larger number is unreadable, and left alone."""
 
+_SECRETS = ("token", "ticket")
+
 
 def without_token(request: Any) -> str:
     """Show a request as an error page may: an owner token is a password."""
-    shown = ", ".join(f"{name}={value!r}" for name, value in request._asdict().items() if name != "token")
+    shown = ", ".join(f"{name}={value!r}" for name, value in request._asdict().items() if name not in _SECRETS)
     return f"{type(request).__name__}({shown})"
 
 
@@ -115,6 +117,42 @@ class Released(enum.Enum):
     NOT_OWNER = enum.auto()
 
 
+class HandOverRequest(NamedTuple):
+    """One lease to be kept for whoever has a ticket. `ticket` is a digest of it, and takes the token's place."""
+
+    name: str
+    token: str
+    ticket: str
+    valid_ms: int
+
+    def __repr__(self) -> str:
+        return without_token(self)
+
+
+class AdoptRequest(NamedTuple):
+    """One lease that was handed over, to be gone on with. All requests of one call have one ticket and one token."""
+
+    name: str
+    ticket: str
+    token: str
+    ttl_ms: int
+    heartbeat_ms: int
+    holder: Holder
+
+    def __repr__(self) -> str:
+        return without_token(self)
+
+
+class Adopted(NamedTuple):
+    """The ticket was good. Fence, start and progress (packed) are those of the run that goes on."""
+
+    fence: int
+    acquired_us: int
+    now_us: int
+    progress: str = ""
+    flag: StopFlag | None = None
+
+
 class Notice(NamedTuple):
     """News for the holders of a name: a stop flag, or that the run with the fence was force-released."""
 
@@ -128,6 +166,8 @@ class BaseClaimBackend:
 
     # Does leases() see every live lease? If not, the page says so.
     supports_complete_listing: ClassVar[bool] = True
+    # Can a lease be handed over to another process?
+    supports_hand_over: ClassVar[bool] = False
     # Is the store of this process alone? Then it can shut out no other process.
     is_process_local: ClassVar[bool] = False
     # How long does a waiter sleep between two tries, in seconds: at first, and at most?
@@ -228,8 +268,22 @@ class BaseClaimBackend:
         """Return when a try may succeed, or after some time that is not above `seconds`."""
         time.sleep(seconds)
 
-    def adopt(self, name: str, ticket: str, token: str, holder: Holder) -> Grant | None:
-        """Make a lease that was handed over the token's, or return None if the ticket is no good."""
+    def hand_over(self, requests: Sequence[HandOverRequest]) -> bool:
+        """
+        Put a ticket in the owner's place, on all of the leases or on none; each then ends by its valid_ms.
+
+        Fence, holder, progress and stop flag stay. Return False if one of them is not the
+        owner's. A release with the ticket's digest as its token ends what was handed over.
+        """
+        raise UnsupportedFeature("handing over a hold", self.alias)
+
+    def adopt(self, requests: Sequence[AdoptRequest]) -> list[Adopted] | None:
+        """
+        Make all of the leases the token's, or none. None if the ticket is not good for each of them.
+
+        Fence, start, progress and stop flag stay. What has the token already is adopted again,
+        and lives for a whole TTL from then.
+        """
         raise UnsupportedFeature("handing over a hold", self.alias)
 
     def close(self) -> None:

@@ -29,8 +29,8 @@ from django.core.cache.backends.locmem import LocMemCache
 from django.core.cache.backends.memcached import PyLibMCCache, PyMemcacheCache
 
 from django_claims import conf
+from django_claims.backends.cache_handing import CacheHanding
 from django_claims.backends.cache_keys import Keys
-from django_claims.backends.cache_leases import CacheLeases
 from django_claims.backends.cache_links import CacheLink, Link, Links, shared_links
 from django_claims.backends.cache_memcached import PylibmcLink, PymemcacheLink
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
@@ -46,7 +46,7 @@ UNFIT: tuple[tuple[type, str, str], ...] = (
 )
 
 
-class CacheBackend(CacheLeases):
+class CacheBackend(CacheHanding):
     """OPTIONS: `cache`, `version`, `key_prefix`, `trust_add`; see the settings page."""
 
     supports_complete_listing = False

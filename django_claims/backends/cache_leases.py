@@ -204,7 +204,7 @@ class CacheLeases(CacheFlags):
             if item is None:
                 return Released.GONE
             row = read_row(item.value, request.name)
-            if row is None or not row.is_held_by(request.token):
+            if row is None or not (row.is_held_by(request.token) or row.is_handed_over_by(request.token)):
                 return Released.NOT_OWNER
             if not self._touchable(link, row):
                 return Released.GONE  # as good as: it ends within two seconds

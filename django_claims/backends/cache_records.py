@@ -64,6 +64,9 @@ class Row(NamedTuple):
     def is_held_by(self, token: str) -> bool:
         return self.kind == HELD and self.token == token
 
+    def is_handed_over_by(self, ticket: str) -> bool:
+        return self.kind == HANDED_OVER and self.token == ticket
+
 
 def read_row(value: bytes, name: str) -> Row | None:
     """Return the lease that a value stands for, or None if it is none of ours or another name's."""

@@ -33,7 +33,8 @@ from django_claims.backends.base import (
     RenewAnswer,
     RenewRequest,
 )
-from django_claims.backends.database_flags import TRIES, DatabaseFlags
+from django_claims.backends.database_flags import TRIES
+from django_claims.backends.database_handing import DatabaseHanding
 from django_claims.backends.memory import MemoryBackend
 from django_claims.backends.sql import now_on, numbered
 from django_claims.backends.sql_connections import KINDS, database_of
@@ -86,7 +87,7 @@ class InMemoryDatabaseBackend(MemoryBackend):
         return "memory of this process, as is the database"
 
 
-class DatabaseBackend(DatabaseFlags):
+class DatabaseBackend(DatabaseHanding):
     """OPTIONS: `database`, an alias of DATABASES. On SQLite leases live in a file of their own beside it."""
 
     known_options = ("database",)

@@ -12,8 +12,7 @@ directory, in whatever container.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from django_claims.backends import file_cleaning
 from django_claims.backends.base import (
@@ -26,24 +25,21 @@ from django_claims.backends.base import (
     RenewAnswer,
     RenewRequest,
 )
-from django_claims.backends.file_flags import FileFlags
+from django_claims.backends.file_handing import OPEN, FileHanding, entries_closed
 from django_claims.backends.file_records import Record
 from django_claims.backends.file_visit import Entry, Visit
-from django_claims.leases import HELD, RESTING, Lease, LeasePage
+from django_claims.leases import HANDED_OVER, HELD, RESTING, Lease, LeasePage
 from django_claims.names import matches
 
 BATCH = 200
 """Leases that are renewed or released in one go, so that ten thousand do not keep others waiting."""
 
-OPEN = 50
-"""Files that one request keeps open."""
 
-
-class FileBackend(FileFlags):
+class FileBackend(FileHanding):
     """OPTIONS: `directory`, absolute, on a local disk, made at first use; `mode`, its permissions (0o700)."""
 
     def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
-        with self._locked() as visit, _entries() as entries:
+        with self._locked() as visit, entries_closed() as entries:
             own = 0
             for request in requests:
                 entry = visit.look(request.name, write=True)
@@ -147,7 +143,7 @@ class FileBackend(FileFlags):
         if not visit.is_live(entry):
             visit.directory.tokens.discard(request.token)
             return Released.GONE
-        if record is None or record.token != request.token or record.kind != HELD:
+        if record is None or record.token != request.token or record.kind not in (HELD, HANDED_OVER):
             return Released.NOT_OWNER
         if request.rest_ms:
             resting = record._replace(kind=RESTING, process="", token="", progress="")
@@ -187,14 +183,3 @@ class FileBackend(FileFlags):
                 self._leave_word(visit, name, entry.record)
             visit.end(entry)
             return True
-
-
-@contextmanager
-def _entries() -> Iterator[list[Entry]]:
-    """Close what is in the list at the end."""
-    entries: list[Entry] = []
-    try:
-        yield entries
-    finally:
-        for entry in entries:
-            entry.close()

@@ -21,7 +21,7 @@ from django_claims.backends.file_records import (
 )
 from django_claims.backends.file_state import BOOT, STEP_US, State, epoch, now, read_state
 from django_claims.holders import Holder
-from django_claims.leases import HELD, RESTING, Lease, StopFlag, read_lease, unreadable_lease
+from django_claims.leases import HANDED_OVER, HELD, RESTING, Lease, StopFlag, read_lease, unreadable_lease
 from django_claims.names import digest
 
 
@@ -119,7 +119,7 @@ class Visit:
             return False
         if record.acquired_us > self.now_us:
             return False  # of another boot, where the platform does not tell boots apart
-        return record.kind == RESTING or self._is_kept(record)
+        return record.kind in (RESTING, HANDED_OVER) or self._is_kept(record)
 
     def _is_kept(self, record: Record) -> bool:
         """Say whether a process lives that a lease stands for."""
@@ -248,7 +248,10 @@ class Visit:
             return None
         record = entry.record
         if flag.fence and (
-            record is None or record.fence != flag.fence or record.kind != HELD or not self.is_live(entry)
+            record is None
+            or record.fence != flag.fence
+            or record.kind not in (HELD, HANDED_OVER)
+            or not self.is_live(entry)
         ):
             return None
         return flag.read(name, self.alias, self.state.epoch_us)

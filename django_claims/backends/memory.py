@@ -13,8 +13,11 @@ from django.utils.module_loading import import_string
 
 from django_claims.backends.base import (
     AcquireRequest,
+    Adopted,
+    AdoptRequest,
     BaseClaimBackend,
     Grant,
+    HandOverRequest,
     Notice,
     Refusal,
     Released,
@@ -28,7 +31,7 @@ from django_claims.backends.memory_store import forget as forget
 from django_claims.clock import clock, from_microseconds
 from django_claims.conf import AliasSettings
 from django_claims.exceptions import InvalidClaimsSetting
-from django_claims.leases import HELD, RESTING, Lease, LeasePage, StopFlag, read_lease
+from django_claims.leases import HANDED_OVER, HELD, RESTING, Lease, LeasePage, StopFlag, read_lease
 from django_claims.names import matches
 
 
@@ -36,6 +39,7 @@ class MemoryBackend(BaseClaimBackend):
     """OPTIONS: `clock`, a callable (or its dotted path) that returns seconds, for tests."""
 
     is_process_local = True
+    supports_hand_over = True
     known_options = ("clock",)
 
     def __init__(self, settings: AliasSettings) -> None:
@@ -176,6 +180,40 @@ class MemoryBackend(BaseClaimBackend):
                 row, token="", kind=RESTING, progress="", expires_us=now + request.rest_ms * 1000
             )
         return Released.RELEASED
+
+    def hand_over(self, requests: Sequence[HandOverRequest]) -> bool:
+        store, now = self._store, self._now()
+        with store.lock:
+            rows = [self._live(store, request.name, now) for request in requests]
+            pairs = [(row, request) for row, request in zip(rows, requests, strict=True) if row is not None]
+            if len(pairs) < len(requests) or not all(
+                (row.kind, row.token) in ((HELD, request.token), (HANDED_OVER, request.ticket))
+                for row, request in pairs
+            ):
+                return False
+            for row, request in pairs:
+                row.kind, row.token, row.ttl_ms = HANDED_OVER, request.ticket, request.valid_ms
+                row.renewed_us, row.expires_us = now, now + request.valid_ms * 1000
+            return True
+
+    def adopt(self, requests: Sequence[AdoptRequest]) -> list[Adopted] | None:
+        store, now = self._store, self._now()
+        with store.lock:
+            rows = [self._live(store, request.name, now) for request in requests]
+            pairs = [(row, request) for row, request in zip(rows, requests, strict=True) if row is not None]
+            if len(pairs) < len(requests) or not all(
+                (row.kind, row.token) in ((HANDED_OVER, request.ticket), (HELD, request.token))
+                for row, request in pairs
+            ):
+                return None
+            for row, request in pairs:
+                row.kind, row.token, row.holder = HELD, request.token, request.holder
+                row.ttl_ms, row.heartbeat_ms = request.ttl_ms, request.heartbeat_ms
+                row.renewed_us, row.expires_us = now, now + request.ttl_ms * 1000
+            return [
+                Adopted(row.fence, row.acquired_us, now, row.progress, self._flag(store, request.name, now))
+                for row, request in pairs
+            ]
 
     def held(self, name: str, token: str) -> bool:
         store = self._store

@@ -13,8 +13,11 @@ from typing import Any
 
 from django_claims.backends.base import (
     AcquireRequest,
+    Adopted,
+    AdoptRequest,
     BaseClaimBackend,
     Grant,
+    HandOverRequest,
     Notice,
     Refusal,
     Released,
@@ -41,12 +44,25 @@ class _Script:
 
 SCRIPTS = {
     verb: _Script(verb)
-    for verb in ("acquire", "renew", "release", "read", "names", "force_release", "set_flag", "flags")
+    for verb in (
+        "acquire",
+        "renew",
+        "release",
+        "hand_over",
+        "adopt",
+        "read",
+        "names",
+        "force_release",
+        "set_flag",
+        "flags",
+    )
 }
 
 
 class ScriptBackend(BaseClaimBackend):
     """A backend whose store runs our scripts."""
+
+    supports_hand_over = True
 
     _fence_key: str
     _index_key: str
@@ -132,6 +148,24 @@ class ScriptBackend(BaseClaimBackend):
             calls.append((keys, args))
         said = self._run_all("release", calls) if calls else []
         return [_RELEASED[outcome] for answers in said for outcome in answers]
+
+    def hand_over(self, requests: Sequence[HandOverRequest]) -> bool:
+        first, names = requests[0], [request.name for request in requests]
+        keys = [self._index_key, self._flags_key, *map(self._lease_key, names)]
+        return bool(self._run("hand_over", keys, [first.token, first.ticket, str(first.valid_ms), *names]))
+
+    def adopt(self, requests: Sequence[AdoptRequest]) -> list[Adopted] | None:
+        first, names = requests[0], [request.name for request in requests]
+        keys = [self._index_key, self._flags_key, *map(self._lease_key, names)]
+        about = [first.ticket, first.token, str(first.ttl_ms), str(first.heartbeat_ms), first.holder.packed]
+        answer = self._run("adopt", keys, [*about, *names])
+        if not answer:
+            return None
+        now, found = int(answer[0]), []
+        for at, name in enumerate(names):
+            fence, since, progress, flag = answer[1 + 4 * at : 5 + 4 * at]
+            found.append(Adopted(int(fence), int(since), now, _text(progress), self._flag(name, flag)))
+        return found
 
     def _read(self, names: Sequence[str]) -> list[tuple[Lease | None, StopFlag | None, bytes]]:
         """Return lease, flag and raw value of each name, all of one moment."""

@@ -12,7 +12,7 @@ from django_claims.backends.base import FORMAT
 from django_claims.backends.records import read_flag
 from django_claims.backends.sql import FIELDS, Now, Slot, Statement, delete, insert, select, slots, text, update
 from django_claims.database.models import LeaseRow
-from django_claims.leases import HELD, RESTING, Lease, StopFlag, read_lease, unreadable_lease
+from django_claims.leases import HANDED_OVER, HELD, RESTING, Lease, StopFlag, read_lease, unreadable_lease
 
 FOREVER = 2**62
 DAY_US = 86_400_000_000
@@ -83,6 +83,28 @@ END = Statement(lambda: update(owned, token="", expires_us=Now(), **NOTHING, **n
 REST = Statement(
     lambda: update(owned, token="", kind=RESTING, expires_us=Now() + Slot("rest_us"), **NOTHING, **no_run_flag)
 )
+HAND_OVER = Statement(
+    lambda: update(
+        owned.filter(kind=HELD),
+        token=text("ticket"),
+        kind=HANDED_OVER,
+        ttl_ms=Slot("ttl_ms"),
+        renewed_us=Now(),
+        expires_us=Now() + Slot("ttl_us"),
+    )
+)
+ADOPT = Statement(
+    lambda: update(
+        the_row.filter(token=text("ticket"), kind=HANDED_OVER, expires_us__gt=Now()),
+        token=text("token"),
+        kind=HELD,
+        holder=text("holder"),
+        ttl_ms=Slot("ttl_ms"),
+        heartbeat_ms=Slot("heartbeat_ms"),
+        renewed_us=Now(),
+        expires_us=Now() + Slot("ttl_us"),
+    )
+)
 FORCE = Statement(
     lambda: update(
         as_seen.filter(expires_us__gt=Now()),
@@ -150,9 +172,7 @@ def renew_many(count: int) -> Statement:
 def end_many(count: int) -> Statement:
     return Statement(
         lambda: update(
-            rows.filter(
-                digest__in=slots("digest", count), token__in=slots("token", count), kind=HELD, expires_us__gt=Now()
-            ),
+            rows.filter(digest__in=slots("digest", count), token__in=slots("token", count), expires_us__gt=Now()),
             token="",
             expires_us=Now(),
             **NOTHING,

@@ -57,17 +57,21 @@ def _of_lease(command: BaseCommand, lease: Lease) -> list[tuple[str, str]]:
     rows = [("State", _styled(command, lease.state))]
     if lease.state == "unreadable":
         rows.append(("", "a value that is no lease of this version; it ends by its time, or by release --fence 0"))
+    is_held = lease.state != "handed_over"
     if who := lease.holder:
-        rows.append(("Holder", clean(who)))
+        rows.append(("Holder" if is_held else "Had it", clean(who)))
         if who.started_at:
             rows.append(("", f"process started {local_time(who.started_at)}"))
         rows += [(word, clean(text)) for word, text in (("Node", who.node), ("Task", who.task_id)) if text]
     if lease.acquired_at:
         rows.append(("Held for", f"{ago(lease.age)}, since {local_time(lease.acquired_at)}"))
-    if lease.renewed_at:
+    if lease.renewed_at and is_held:
         rows.append(("Heartbeat", f"{beat(lease)} ago, every {lease.heartbeat:g} s"))
+    elif lease.renewed_at and lease.state == "handed_over":
+        rows.append(("Handed over", f"{beat(lease)} ago, to whoever has the ticket"))
     if lease.expires_at:
-        rows.append(("Left", f"{ago(lease.remaining)} of {ago(lease.ttl)}, unless renewed"))
+        unless = "unless renewed" if is_held else "unless adopted"
+        rows.append(("Left", f"{ago(lease.remaining)} of {ago(lease.ttl)}, {unless}"))
     rows.append(("Fence", str(lease.fence)))
     if lease.progress:
         told = f", told {local_time(lease.progress.at)}" if lease.progress.at else ""

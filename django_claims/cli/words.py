@@ -97,6 +97,7 @@ def state_style(command: BaseCommand, state: str) -> Style | None:
         "stop_asked": "WARNING",
         "stopping": "WARNING",
         "kept_stopped": "WARNING",
+        "handed_over": "WARNING",
         "overdue": "ERROR",
         "unreadable": "ERROR",
     }.get(state)

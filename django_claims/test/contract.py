@@ -11,8 +11,11 @@ from typing import NamedTuple, TypeVar
 from django_claims.acquiring import new_token
 from django_claims.backends.base import (
     AcquireRequest,
+    Adopted,
+    AdoptRequest,
     BaseClaimBackend,
     Grant,
+    HandOverRequest,
     Notice,
     Refusal,
     Released,
@@ -26,6 +29,7 @@ from django_claims.exceptions import UnsupportedFeature
 from django_claims.holders import Holder, ProcessId
 from django_claims.leases import Lease, LeasePage, Progress, StopFlag
 from django_claims.test.waiting import wait_until
+from django_claims.tickets import new_ticket
 
 T = TypeVar("T")
 
@@ -45,6 +49,14 @@ HOLDER = Holder(
     node="celery@web-1",
     task_id="2d0b7d7e",
     processes=(ProcessId("0123456789abcdef", 4242, 987654),),
+)
+
+OTHER = Holder(
+    host="worker-1",
+    pid=77,
+    started_at=datetime(2026, 1, 2, 3, 4, 9, tzinfo=UTC),
+    label="celery worker",
+    processes=(ProcessId("0123456789abcdef", 77, 987655),),
 )
 
 ODD_NAMES = [
@@ -1244,16 +1256,321 @@ class BackendContract:
 
         assert clock() - started < 5
 
-    def test_a_ticket_that_nobody_gave_is_no_good(self) -> None:
+    # -- hand over -------------------------------------------------------------------------------
+
+    def hands_over(self) -> bool:
+        """Say whether the backend hands over; if not, see to it that it says so."""
+        if self.backend.supports_hand_over:
+            return True
+        for ask in (self.backend.hand_over, self.backend.adopt):
+            try:
+                ask([])
+            except UnsupportedFeature:
+                continue
+            raise AssertionError("what is not supported is to be refused")
+        return False
+
+    def hand_over(self, *runs: Run, valid_ms: int = LONG, ticket: str = "") -> str:
+        """Hand over runs that were granted together; return the digest of the ticket, or '' if that was refused."""
+        digest = ticket or new_ticket(tuple(run.name for run in runs), runs[0].fence).digest
+        requests = [HandOverRequest(run.name, run.token, digest, valid_ms) for run in runs]
+        return digest if self.backend.hand_over(requests) else ""
+
+    def adopt(
+        self,
+        *names: str,
+        ticket: str,
+        token: str = "",
+        ttl_ms: int = LONG,
+        holder: Holder = OTHER,
+        backend: BaseClaimBackend | None = None,
+    ) -> list[Adopted] | None:
+        token = token or new_token()
+        requests = [AdoptRequest(name, ticket, token, ttl_ms, ttl_ms // 3, holder) for name in names]
+        return (backend or self.backend).adopt(requests)
+
+    def test_what_is_handed_over_is_its_owners_no_more(self) -> None:
+        if not self.hands_over():
+            return
         run = self.take("job")
 
-        try:
-            adopted = self.backend.adopt("job", "no-such-ticket", new_token(), HOLDER)
-        except UnsupportedFeature:
-            adopted = None
+        assert self.hand_over(run)
 
-        assert adopted is None
+        assert self.backend.held("job", run.token) is False
+        assert self.renew(run).outcome is Renewal.TAKEN
+        assert self.release(run) is Released.NOT_OWNER
+        lease = self.read("job")
+        assert (lease.state, lease.fence, lease.holder) == ("handed_over", run.fence, HOLDER)
+        refused_by = self.refusal("job").lease
+        assert refused_by is not None and (refused_by.state, refused_by.fence) == ("handed_over", run.fence)
+        assert self.listed() == ["job"]
+
+    def test_what_is_handed_over_goes_on_as_the_same_run_of_another_holder(self) -> None:
+        if not self.hands_over():
+            return
+        run = self.take("job")
+        how_far = Progress(done=3, total=10, note="three", at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+        self.renew(run, progress=how_far.pack())
+        ticket, token = self.hand_over(run), new_token()
+
+        answers = self.adopt("job", ticket=ticket, token=token, ttl_ms=LONG // 2)
+
+        assert answers is not None
+        (answer,) = answers
+        assert (answer.fence, answer.acquired_us, answer.progress) == (run.fence, run.acquired_us, how_far.pack())
+        assert answer.flag is None
+        assert 0 <= answer.now_us - answer.acquired_us < 30_000_000
+        lease = self.read("job")
+        assert (lease.state, lease.fence, lease.holder, lease.progress) == ("held", run.fence, OTHER, how_far)
+        assert (lease.ttl, lease.heartbeat) == (LONG / 2000, LONG / 6000)
+        assert LONG / 2000 - 10 < lease.remaining <= LONG / 2000 + self.may_end_late
+        adopted = run._replace(token=token)
+        assert self.backend.held("job", token) is True
+        assert self.renew(adopted).outcome is Renewal.RENEWED
+        assert self.release(adopted) is Released.RELEASED
+        assert self.take("job").fence > run.fence
+
+    def test_a_ticket_is_good_once(self) -> None:
+        if not self.hands_over():
+            return
+        ticket, token = self.hand_over(self.take("job")), new_token()
+        assert self.adopt("job", ticket=ticket, token=token) is not None
+
+        assert self.adopt("job", ticket=ticket) is None
+
+        assert self.backend.held("job", token) is True
+
+    def test_a_ticket_is_good_once_among_eight_threads(self) -> None:
+        if not self.hands_over():
+            return
+        ticket = self.hand_over(self.take("job"))
+
+        answers = self.in_threads(lambda number, backend: self.adopt("job", ticket=ticket, backend=backend))
+
+        assert len([answer for answer in answers if answer is not None]) == 1
+
+    def test_an_adoption_by_the_same_token_finds_its_work_done(self) -> None:
+        if not self.hands_over():
+            return
+        ticket, token = self.hand_over(self.take("job")), new_token()
+        first = self.adopt("job", ticket=ticket, token=token)
+        assert first is not None
+
+        again = self.adopt("job", ticket=ticket, token=token)
+
+        assert again is not None
+        assert (again[0].fence, again[0].acquired_us) == (first[0].fence, first[0].acquired_us)
+
+    def test_handing_over_twice_with_one_ticket_finds_its_work_done(self) -> None:
+        if not self.hands_over():
+            return
+        run = self.take("job")
+        ticket = self.hand_over(run)
+
+        assert self.hand_over(run, ticket=ticket) == ticket
+        assert self.hand_over(run) == "", "another ticket comes too late"
+
+        assert self.adopt("job", ticket=ticket) is not None
+        assert self.hand_over(run, ticket=ticket) == "", "it is the adopter's"
+
+    def test_a_ticket_that_nobody_gave_is_no_good(self) -> None:
+        if not self.hands_over():
+            return
+        run = self.take("job")
+        given = self.take("given")
+        self.hand_over(given)
+
+        for name in ("job", "given", "nothing"):
+            assert self.adopt(name, ticket="no-such-ticket") is None
+        assert self.adopt("job", ticket=run.token) is None, "an owner token is no ticket"
+        assert self.adopt("given", ticket=given.token) is None
+
         assert self.backend.held("job", run.token) is True
+        assert self.read("given").state == "handed_over"
+
+    def test_only_the_owner_hands_over(self) -> None:
+        if not self.hands_over():
+            return
+        run = self.take("job")
+
+        assert self.hand_over(run._replace(token=new_token())) == ""
+        assert self.backend.held("job", run.token) is True
+        self.release(run)
+        assert self.hand_over(run) == ""
+        assert self.backend.lease("job") is None
+
+    def test_a_ticket_ends_with_its_lease(self) -> None:
+        if not self.hands_over():
+            return
+        run = self.take("job")
+        ticket = self.hand_over(run, valid_ms=SHORT)
+        assert self.read("job").remaining <= SHORT / 1000 + self.may_end_late
+
+        self.expire("job")
+
+        assert self.adopt("job", ticket=ticket) is None
+        assert self.backend.lease("job") is None
+        assert self.take("job").fence > run.fence
+        assert self.adopt("job", ticket=ticket) is None
+
+    def test_a_ticket_may_be_good_for_longer_than_the_lease_was(self) -> None:
+        if not self.hands_over():
+            return
+        run = self.take("job", ttl_ms=SHORT)
+
+        ticket = self.hand_over(run, valid_ms=LONG)
+
+        lease = self.read("job")
+        assert LONG / 1000 - 10 < lease.remaining <= LONG / 1000 + self.may_end_late
+        assert lease.renewed_at is not None and (lease.read_at - lease.renewed_at).total_seconds() < 10
+        assert self.adopt("job", ticket=ticket) is not None
+
+    def test_several_are_handed_over_and_adopted_together(self) -> None:
+        if not self.hands_over():
+            return
+        runs = self.take_all("a", "b", "c")
+        ticket, token = self.hand_over(*runs), new_token()
+
+        answers = self.adopt("a", "b", "c", ticket=ticket, token=token)
+
+        assert answers is not None
+        assert [answer.fence for answer in answers] == [runs[0].fence] * 3
+        assert [self.backend.held(name, token) for name in "abc"] == [True] * 3
+
+    def test_none_of_several_is_handed_over_if_one_is_another_ones(self) -> None:
+        if not self.hands_over():
+            return
+        runs = self.take_all("a", "b", "c")
+        self.release(runs[1])
+
+        assert self.hand_over(*runs) == ""
+
+        assert [self.backend.held(name, runs[0].token) for name in "abc"] == [True, False, True]
+
+    def test_none_of_several_is_adopted_if_one_is_gone(self) -> None:
+        if not self.hands_over():
+            return
+        runs = self.take_all("a", "b", "c")
+        ticket = self.hand_over(*runs)
+        self.backend.force_release("b", runs[1].fence)
+
+        assert self.adopt("a", "b", "c", ticket=ticket) is None
+
+        assert [self.read(name).state for name in "ac"] == ["handed_over"] * 2
+        assert self.adopt("a", "c", ticket=ticket) is not None
+
+    def test_what_is_handed_over_can_be_force_released(self) -> None:
+        if not self.hands_over():
+            return
+        run = self.take("job")
+        ticket = self.hand_over(run)
+
+        assert self.backend.force_release("job", run.fence) is True
+
+        assert self.adopt("job", ticket=ticket) is None
+        assert self.forced() == {("job", run.fence)}
+        assert self.backend.lease("job") is None
+
+    def test_what_is_handed_over_can_be_ended_by_who_handed_it_over(self) -> None:
+        if not self.hands_over():
+            return
+        runs = self.take_all("a", "b")
+        alone = self.take("c")
+        ticket, other = self.hand_over(*runs), self.hand_over(alone)
+
+        assert self.backend.release([ReleaseRequest("c", other)]) == [Released.RELEASED]
+        answers = self.backend.release([ReleaseRequest(name, ticket) for name in ("a", "b")])
+
+        assert answers == [Released.RELEASED] * 2
+        assert self.listed() == []
+
+    def test_what_is_handed_over_is_not_taken_over_from_its_dead_holder(self) -> None:
+        if not self.hands_over():
+            return
+        run = self.take("job")
+        self.hand_over(run)
+
+        self.refusal("job", over_fence=run.fence)
+
+        assert self.read("job").is_followed is False
+
+    def test_a_stop_of_the_run_outlives_the_hand_over(self) -> None:
+        if not self.hands_over():
+            return
+        run = self.take("job", ttl_ms=SHORT * 10)
+        self.ask_to_stop("job")
+
+        ticket, token = self.hand_over(run), new_token()
+
+        flag = self.read("job").stop_flag
+        assert flag is not None and flag.fence == run.fence
+        assert self.backend.flag("job") == flag
+        answers = self.adopt("job", ticket=ticket, token=token)
+        assert answers is not None and answers[0].flag is not None
+        assert (answers[0].flag.fence, answers[0].flag.by, answers[0].flag.reason) == (run.fence, "ann", "wrong file")
+        assert self.renew(run._replace(token=token)).flag is not None
+        self.release(run._replace(token=token))
+        assert self.backend.flag("job") is None
+
+    def test_what_is_handed_over_can_be_asked_to_stop(self) -> None:
+        if not self.hands_over():
+            return
+        run = self.take("job")
+        ticket = self.hand_over(run)
+
+        assert self.ask_to_stop("job", fence=run.fence + 1) is None
+        flag = self.ask_to_stop("job")
+
+        assert flag is not None and flag.fence == run.fence
+        assert [other.name for other in self.backend.flags()] == ["job"]
+        answers = self.adopt("job", ticket=ticket)
+        assert answers is not None and answers[0].flag is not None
+        assert self.read("job").state == "stop_asked"
+
+    def test_a_run_of_a_name_kept_stopped_is_adopted_and_asked(self) -> None:
+        if not self.hands_over():
+            return
+        ticket = self.hand_over(self.take("job"))
+        self.keep_stopped("job")
+
+        answers = self.adopt("job", ticket=ticket)
+
+        assert answers is not None and answers[0].flag is not None
+        assert answers[0].flag.keep is True
+
+    def test_what_was_adopted_can_be_handed_over_again(self) -> None:
+        if not self.hands_over():
+            return
+        run = self.take("job")
+        token = new_token()
+        self.adopt("job", ticket=self.hand_over(run), token=token)
+
+        second = self.hand_over(run._replace(token=token))
+
+        answers = self.adopt("job", ticket=second)
+        assert answers is not None
+        assert (answers[0].fence, answers[0].acquired_us) == (run.fence, run.acquired_us)
+
+    def test_the_holder_of_an_adopted_run_that_is_dead_is_taken_over(self) -> None:
+        if not self.hands_over():
+            return
+        run = self.take("job")
+        self.adopt("job", ticket=self.hand_over(run))
+
+        assert self.take("job", over_fence=run.fence).fence > run.fence
+
+    def test_odd_names_are_handed_over_and_adopted(self) -> None:
+        if not self.hands_over():
+            return
+        for name in ODD_NAMES:
+            run, token = self.take(name), new_token()
+            assert self.adopt(name, ticket=self.hand_over(run), token=token) is not None, name
+            assert self.release(run._replace(token=token)) is Released.RELEASED, name
+
+    def test_requests_do_not_show_tickets_and_tokens(self) -> None:
+        for request in (HandOverRequest("job", "tok", "tick", 1), AdoptRequest("job", "tick", "tok", 1, 1, HOLDER)):
+            assert "tok" not in repr(request).replace("token", "")
+            assert "tick" not in repr(request)
 
     def test_a_backend_that_was_closed_can_be_used(self) -> None:
         run = self.take("job")
