@@ -4,10 +4,8 @@ import asyncio
 import gc
 import logging
 import math
-import os
 import pickle
 import threading
-import warnings
 
 import pytest
 from django.core.management import call_command
@@ -35,7 +33,6 @@ from django_claims import (
     start_draining,
     stop_flag,
 )
-from django_claims.clock import clock
 from django_claims.keeper import keeper_of
 from django_claims.tickets import read_ticket
 from tests.helpers import FlakyBackend, claims_settings, faults, listening, run_in_thread, tidy, wait_until
@@ -137,8 +134,7 @@ def test_it_is_renewed_no_more(settings):
     assert hold.lost is False
 
 
-def test_a_renewal_on_the_wire_is_waited_for(settings):
-    settings.CLAIMS = claims_settings(TTL=0.9)
+def test_a_renewal_on_the_wire_is_waited_for():
     order, entered = [], threading.Event()
 
     def slow(real, *args):
@@ -148,7 +144,7 @@ def test_a_renewal_on_the_wire_is_waited_for(settings):
         order.append("renewed")
         return answer
 
-    with claim("x") as hold:
+    with claim("x", heartbeat=0.3) as hold:
         faults.on("renew", slow)
         faults.on("hand_over", lambda real, *args: (order.append("handed over"), real(*args))[1])
         assert entered.wait(5)
@@ -185,20 +181,20 @@ def test_a_ticket_shows_in_nothing(caplog, heard):
     hold = claim("x").acquire()
     ticket = hold.hand_over()
     secret, digest = read_ticket(ticket).secret, read_ticket(ticket).digest
-    store = [repr(row) for store in registry.__class__.__mro__ for row in ()]
     adopted = claim("x").adopt(ticket)
     with pytest.raises(ClaimHeld) as caught:
         claim("x").adopt(ticket)
 
     texts = [
         repr(hold), repr(adopted), repr(read_ticket(ticket)), caplog.text, repr(heard.sent), str(vars(hold)),
-        str(vars(adopted)), repr(caught.value), str(list_claims().as_dict()), repr(pickle.dumps(caught.value)), *store,
+        str(vars(adopted)), repr(caught.value), str(list_claims().as_dict()), repr(pickle.dumps(caught.value)),
     ]  # fmt: skip
     for text in texts:
         assert secret not in text
         assert ticket not in text
         assert digest not in text
     assert secret != adopted.token != hold.token
+    adopted.release()
 
 
 def test_the_store_has_only_a_digest_of_it():
@@ -224,6 +220,7 @@ def test_what_was_released_or_lost_cannot_be_handed_over(settings):
         lost.hand_over()
     assert caught.value.reason is LossReason.MAX_HOLD
     assert faults.count("hand_over") == 0
+    lost.release()
 
 
 @pytest.mark.parametrize(
@@ -312,7 +309,7 @@ def test_a_backend_that_cannot_says_so_and_the_hold_goes_on(settings):
 def test_the_same_code_is_refused_by_the_store_and_not_for_re_entry():
     claim("x").acquire().hand_over()
 
-    with pytest.raises(ClaimHeld, match="was handed over by .* and is kept for 60 s more") as caught, claim("x"):
+    with pytest.raises(ClaimHeld, match=r"was handed over by .* and is kept for 60 s more") as caught, claim("x"):
         pass
 
     assert caught.value.reentrant is False
@@ -536,18 +533,18 @@ def test_what_is_remembered_of_unknown_outcomes_is_bounded(monkeypatch):
     monkeypatch.setattr(adopting, "_MOST_UNSURE", 3)
     faults.fail("adopt")
 
-    for _ in range(5):
+    for number in range(5):
         with pytest.raises(BackendUnavailable):
-            claim("x").adopt(claim(f"other-{_}").acquire().hand_over()) if False else claim("x").adopt(str(_))
+            claim("x").adopt(str(number))
 
     assert len(adopting._unsure) == 3
 
 
 def test_an_answer_that_comes_too_late_is_no_hold_yet():
-    ticket = claim("x", ttl=0.6).acquire().hand_over(valid=30)
-    faults.delay("adopt", 0.5)
+    ticket = claim("x").acquire().hand_over()
+    faults.delay("adopt", 1.9)
     with pytest.raises(BackendUnavailable, match="too late"):
-        claim("x", ttl=0.6).adopt(ticket)
+        claim("x", ttl=60, renew_deadline=2, heartbeat=1).adopt(ticket)
     faults.off("adopt")
 
     assert claim("x").adopt(ticket).release()
@@ -696,29 +693,15 @@ def test_claims_turned_off_and_on_in_between(settings):
         claim("x").adopt(ticket)
 
 
-def test_the_former_process_may_die_and_its_lease_does_not_follow():
-    # By the records: a pid that is certainly dead, in this very namespace.
-    pid = os.fork() if False else None
-    assert pid is None
-    ticket = claim("x").acquire().hand_over()
-    lease = claim("x").lease()
-
-    assert lease.is_followed is False
-    assert claim("x").acquire() is None
-    assert claim("x").adopt(ticket).release()
-
-
-def test_nothing_is_left_behind():
-    started = clock()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(50):
-            claim("x").adopt(claim("x").acquire().hand_over()).release()
+def test_a_hand_over_leaves_nothing_behind():
     gc.collect()
-
     keeper = keeper_of("default")
-    assert clock() - started < 30
-    assert registry._holds == {}
-    assert len(keeper._due) == 0
-    assert keeper._watched == {}
+    before = len(registry._holds), len(keeper._due), len(keeper._watched)
+
+    for _ in range(50):
+        claim("x").adopt(claim("x").acquire().hand_over()).release()
+
+    gc.collect()
+    assert (len(registry._holds), len(keeper._due), len(keeper._watched)) == before
     assert keeper.orphans() == []
+    assert adopting._unsure == {}

@@ -17,6 +17,8 @@ from django.test import override_settings
 from django_claims.acquiring import new_token
 from django_claims.backends.base import (
     AcquireRequest,
+    AdoptRequest,
+    HandOverRequest,
     Refusal,
     Released,
     ReleaseRequest,
@@ -723,6 +725,19 @@ def test_on_a_full_server_holders_go_on_with_scripts_that_it_has_forgotten(full)
     assert [answer.outcome for answer in answers] == [Renewal.RENEWED, Renewal.GONE, Renewal.RENEWED]
     client.script_flush()
     assert let_go(backend, runs["a"]) is Released.RELEASED
+
+
+def test_on_a_full_server_holds_are_handed_over_and_adopted(full):
+    backend, runs, client = full
+    client.pexpire(backend._lease_key("a"), 5000)
+
+    assert backend.hand_over([HandOverRequest("a", runs["a"].token, "digest", LONG)]) is True
+    assert backend.lease("a").state == "handed_over"
+    client.pexpire(backend._lease_key("a"), 5000)
+    (adopted,) = backend.adopt([AdoptRequest("a", "digest", "token", LONG, LONG // 3, HOLDER)])
+    assert adopted.fence == runs["a"].fence
+    assert backend.lease("a").remaining > 10
+    assert backend.held("a", "token") is True
 
 
 def test_on_a_full_server_an_acquire_says_that_the_store_cannot_and_leaves_nothing(full):

@@ -77,6 +77,22 @@ def verify(name):
 
 
 @verb
+def hand_over(name, **how):
+    """Return the ticket."""
+    return holds[name].hand_over(**how)
+
+
+@verb
+def adopt(name, ticket, **recipe):
+    """Return the fence, or why not."""
+    try:
+        holds[name] = claim(name, **recipe).adopt(ticket)
+    except django_claims.ClaimError as error:
+        return [type(error).__name__, str(error)]
+    return holds[name].fence
+
+
+@verb
 def lease(name):
     """Return what the store says, or None."""
     found = claim(name).lease()
@@ -333,6 +349,22 @@ def fork_and_keep(name, report, over, **recipe):
     def child():
         hold = claim(name, **recipe).acquire()
         _report(report, {"fence": hold and hold.fence, "inherited": {name: look(name)["held"] for name in holds}})
+        ends = time.monotonic() + FOR_EVER
+        while not Path(over).exists() and time.monotonic() < ends:
+            time.sleep(0.005)
+        _report(report, {"held": hold.held, "released": str(hold.release())})
+
+    return _fork(child)
+
+
+@verb
+def fork_and_adopt(name, report, over, **recipe):
+    """Hand a hold over to a forked child, which keeps it until the file `over` exists. Return the child's pid."""
+    ticket = holds[name].hand_over()
+
+    def child():
+        hold = claim(name, **recipe).adopt(ticket)
+        _report(report, {"fence": hold.fence, "renewed": hold.renew(), "pid": os.getpid()})
         ends = time.monotonic() + FOR_EVER
         while not Path(over).exists() and time.monotonic() < ends:
             time.sleep(0.005)
