@@ -1,6 +1,6 @@
 """
 Keeps the holds of an alias alive, by one thread: renews what is due, all in one round trip,
-listens for stop flags once a second, and deletes what nobody holds any more.
+looks for stop flags once a second and when there is word of one, and deletes what nobody holds any more.
 
 What the thread itself finds late, it is not alone to find: see deadlines.py.
 """
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 PROGRESS_SECONDS = 5.0
+LISTEN_SECONDS = 0.02
+"""How old a hold gets before it is worth a subscription of this process."""
 STALE_SECONDS = 2.0
 """A last answer on stop flags older than this is not one to rely on."""
 
@@ -54,6 +56,7 @@ class Keeper:
         self._orphans = Orphans(self.alias)
         self._asked_at = self._answered_at = clock()
         self._unheard = False
+        self._listen_at = 0.0
         self.dropped.clear()
 
     # What a hold asks for.
@@ -74,11 +77,28 @@ class Keeper:
             if not len(self._due):
                 # The grant has just looked; and a loop of short holds need not wake the thread each time.
                 self._asked_at = self._answered_at = clock()
+                self._listen_at = self._asked_at + LISTEN_SECONDS
             self._due.set(hold.token, due)
             for name in hold.flag_names:
                 self._watched.setdefault(name, set()).add(hold.token)
         deadlines.set(hold.token, hold.deadline)
-        self.heartbeat.call_by(min(due, self._asked_at + POLL_SECONDS))
+        self.heartbeat.call_by(min(due, self._look_at()))
+
+    def _look_at(self) -> float:
+        """Return when to look for news next."""
+        poll_at = self._asked_at + POLL_SECONDS
+        try:
+            if poll_at > self._listen_at and claim_backends[self.alias].may_listen:
+                return max(self._listen_at, clock())
+        except InvalidClaimsSetting:
+            pass  # the alias was there for a test
+        return poll_at
+
+    def heard(self, name: str | None) -> None:
+        """There may be news of a name, or (None) of any: look at the store."""
+        if (name in self._watched if name is not None else self._watched) and self.heartbeat.running:
+            self.heartbeat.poked = True
+            self.heartbeat.call_by(0.0)
 
     def renew_by(self, token: str, when: float) -> None:
         """Renew a hold by that time, if it is not renewed before: it has something to write."""
@@ -146,6 +166,8 @@ class Keeper:
         finally:
             self._on_wire = frozenset()
         holds.clear()  # or this thread would keep them from being collected
+        if len(self._due) and clock() >= self._listen_at:
+            self._begin_to_listen()
         if self.heartbeat.poked or (len(self._due) and clock() - self._asked_at >= POLL_SECONDS):
             self.heartbeat.poked = False
             if self._watched:
@@ -155,8 +177,15 @@ class Keeper:
         with self._lock:
             times = [self._due.next(), self._orphans.next()]
             if len(self._due):
-                times.append(self._asked_at + POLL_SECONDS)
+                times.append(self._look_at())
         return min((time for time in times if time is not None), default=None)
+
+    def _begin_to_listen(self) -> None:
+        try:
+            if claim_backends[self.alias].listen(self.heard):
+                self.heartbeat.poked = True  # what was said before is unheard
+        except InvalidClaimsSetting:
+            pass  # the alias was there for a test
 
     def _pop_due(self, when: float) -> list[Any]:
         return [hold for token in self._due.pop_due(when) if (hold := registry.get(token)) and hold.is_open]

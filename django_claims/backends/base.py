@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
@@ -263,6 +263,20 @@ class BaseClaimBackend:
     def poll(self) -> list[Notice]:
         """Return what holders should know now. Cheap: asked once a second by each process that holds."""
         raise NotImplementedError
+
+    @property
+    def may_listen(self) -> bool:
+        """Whether listen() would be of use now: the store pushes, and this process does not listen yet."""
+        return False
+
+    def listen(self, heard: Callable[[str | None], object]) -> bool:
+        """
+        Have `heard(name)` called, from another thread, when there may be news of a name; None for all names.
+
+        A hint that may be lost: poll() tells. Return True if this process has just begun to listen,
+        and so has to poll. Connects, within a second; raises nothing of the store's.
+        """
+        return False
 
     def wait(self, names: Sequence[str], seconds: float) -> None:
         """Return when a try may succeed, or after some time that is not above `seconds`."""

@@ -12,7 +12,7 @@ connecting together, and try again only what cannot have been slow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
@@ -24,6 +24,8 @@ from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
 from django_claims import conf
+from django_claims.backends import listening
+from django_claims.backends.listening import Listening
 from django_claims.backends.scripts import SCRIPTS, ScriptBackend
 from django_claims.backends.wire import Connections, shared
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
@@ -52,6 +54,13 @@ class RedisBackend(ScriptBackend):
         # By what was written in CACHES, so that an override of it is never served by old connections.
         written = repr(caches.settings[self._cache_alias])
         self._connections = shared((self._cache_alias, written), self._connect)
+        # Pub/sub knows no databases, so the channels carry the number of ours.
+        database = self._connections.pool.connection_kwargs.get("db") or 0
+        base = f"{database}:{self._key('')}"
+        self._listening = listening.shared(
+            (self.alias, base, self._connections), lambda: Listening(self._connections.connect, base.__add__)
+        )
+        self._news_channel = self._listening.news_channel
         self._fence_key = self._key("fence")
         self._index_key = self._key("index")
         self._flags_key = self._key("stops")
@@ -111,20 +120,32 @@ class RedisBackend(ScriptBackend):
         script = SCRIPTS[verb]
         rest = [(str(len(keys)), *keys, *args) for keys, args in calls]
         try:
-            return self._connections.talk([("EVALSHA", script.sha, *words) for words in rest], self.verb_timeout())
-        except NoScriptError:
-            # The server was restarted or told to forget. A script that did run has found its own work done.
-            try:
-                return self._connections.talk([("EVAL", script.source, *words) for words in rest], self.verb_timeout())
-            except (RedisError, OSError) as error:
-                raise self._unavailable(error) from error
+            answers = self._connections.talk(
+                [("EVALSHA", script.sha, *words) for words in rest], self.verb_timeout(), NoScriptError
+            )
+            # The server was restarted or told to forget. What did run is not run again: it would find its own work.
+            again = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+            if again:
+                commands = [("EVAL", script.source, *rest[at]) for at in again]
+                for at, answer in zip(again, self._connections.talk(commands, self.verb_timeout()), strict=True):
+                    answers[at] = answer
         except (RedisError, OSError) as error:
             raise self._unavailable(error) from error
+        return answers
 
     def _unavailable(self, error: Exception) -> BackendUnavailable:
         return BackendUnavailable(self.alias, f"{type(error).__name__}: {error}"[:300])
 
+    @property
+    def may_listen(self) -> bool:
+        return self._listening.is_wanting
+
+    def listen(self, heard: Callable[[str | None], object]) -> bool:
+        self._listening.heard = heard
+        return self._listening.begin(self.verb_timeout())
+
     def close(self) -> None:
+        self._listening.end()
         self._connections.close()
 
     def check_deployment(self) -> list[conf.Problem]:

@@ -67,6 +67,7 @@ class ScriptBackend(BaseClaimBackend):
     _fence_key: str
     _index_key: str
     _flags_key: str
+    _news_channel: str
 
     def _lease_key(self, name: str) -> str:
         raise NotImplementedError
@@ -197,15 +198,15 @@ class ScriptBackend(BaseClaimBackend):
             if lease is None or lease.state != "unreadable":
                 return False
         keys = [self._index_key, self._flags_key, self._lease_key(name)]
-        return bool(self._run("force_release", keys, [name, str(fence), unread]))
+        return bool(self._run("force_release", keys, [name, str(fence), unread, self._news_channel]))
 
     def set_flag(
         self, name: str, *, keep: bool, fence: int | None, reason: str, by: str, ttl_ms: int | None
     ) -> StopFlag | None:
         keys = [self._flags_key, self._lease_key(name)]
         aim = "" if fence is None else str(fence)
-        value = self._run("set_flag", keys, [name, "1" if keep else "0", aim, str(ttl_ms or 0), flag_words(reason, by)])
-        return self._flag(name, value)
+        args = [name, "1" if keep else "0", aim, str(ttl_ms or 0), flag_words(reason, by), self._news_channel]
+        return self._flag(name, self._run("set_flag", keys, args))
 
     def flag(self, name: str) -> StopFlag | None:
         answer = self._run("flags", [self._flags_key], [name])
@@ -216,18 +217,18 @@ class ScriptBackend(BaseClaimBackend):
         return sorted(found, key=lambda flag: flag.name)
 
     def clear_flag(self, name: str) -> StopFlag | None:
-        answer = self._run("flags", [self._flags_key], [name, "1"])
+        answer = self._run("flags", [self._flags_key], [name, "1", self._news_channel])
         return self._flag(name, answer[1]) if answer else None
 
     def poll(self) -> list[Notice]:
         answer = self._run("flags", [self._flags_key], [])
         notices = []
         for raw_name, value in zip(answer[::2], answer[1::2], strict=True):
-            name = _text(raw_name)
-            if name.endswith("\n"):
+            name, newline, _ = _text(raw_name).partition("\n")
+            if newline:
                 fence = _text(value).split(" ")[1:2]
                 if fence and fence[0].isdecimal():
-                    notices.append(Notice(name[:-1], forced_fence=int(fence[0])))
+                    notices.append(Notice(name, forced_fence=int(fence[0])))
             elif flag := self._flag(name, value):
                 notices.append(Notice(name, flag))
         return notices

@@ -45,15 +45,21 @@ class Connections:
         self._idle: deque[Any] = deque()
         _all.add(self)
 
-    def talk(self, commands: Sequence[tuple[Any, ...]], seconds: float) -> list[Any]:
-        """Send commands in one go and return the answers, or raise the first error of them."""
+    def talk(
+        self, commands: Sequence[tuple[Any, ...]], seconds: float, but: type[Exception] | tuple[()] = ()
+    ) -> list[Any]:
+        """
+        Send commands in one go and return the answers, or raise the first error of them.
+
+        Errors of the kind `but` stand among the answers instead.
+        """
         ends = clock() + seconds
         try:
             connection = self._idle.pop()
         except IndexError:
-            return self._exchange(self._connect(ends), commands, ends)
+            return self._exchange(self._connect(ends), commands, ends, but)
         try:
-            return self._exchange(connection, commands, ends)
+            return self._exchange(connection, commands, ends, but)
         except self._slow:
             raise
         except self._broken:
@@ -62,7 +68,11 @@ class Connections:
             if clock() >= ends:
                 raise
             self.close()
-            return self._exchange(self._connect(ends), commands, ends)
+            return self._exchange(self._connect(ends), commands, ends, but)
+
+    def connect(self, seconds: float) -> Any:
+        """Return a connection of its own for somebody, connected within some seconds."""
+        return self._connect(clock() + seconds)
 
     def _connect(self, ends: float) -> Any:
         connection = self.pool.make_connection()
@@ -71,7 +81,13 @@ class Connections:
         connection.connect()
         return connection
 
-    def _exchange(self, connection: Any, commands: Sequence[tuple[Any, ...]], ends: float) -> list[Any]:
+    def _exchange(
+        self,
+        connection: Any,
+        commands: Sequence[tuple[Any, ...]],
+        ends: float,
+        but: type[Exception] | tuple[()],
+    ) -> list[Any]:
         whole = False
         try:
             left = max(ends - clock(), 0.001)
@@ -85,7 +101,7 @@ class Connections:
             read, answers, first_error = connection._parser.read_response, [], None
             for _ in commands:
                 answer = read()
-                if isinstance(answer, Exception):
+                if isinstance(answer, Exception) and not isinstance(answer, but):
                     first_error = first_error or answer
                 answers.append(answer)
             whole = True

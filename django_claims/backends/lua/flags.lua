@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the stop flags
 -- ARGV[1]  the one name that is asked for, or none for all
--- ARGV[2]  '1' to remove it
+-- ARGV[2]  '1' to remove it     ARGV[3]  then, the channel for news of names
 --
 -- Returns name, flag, name, flag, …
 
@@ -22,5 +22,8 @@ for i = 1, #all, 2 do
       redis.call('HDEL', KEYS[1], all[i])
     end
   end
+end
+if ARGV[2] == '1' and #answer > 0 then
+  redis.pcall('PUBLISH', ARGV[3], ARGV[1]) -- without the right to, the polls will do
 end
 return answer

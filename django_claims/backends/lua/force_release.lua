@@ -3,11 +3,13 @@
 -- KEYS[1]  the index          KEYS[2]  the stop flags          KEYS[3]  the lease
 -- ARGV[1]  name               ARGV[2]  fence; '0' for a lease that cannot be read
 -- ARGV[3]  the very value that the caller could not read, or '' if its head is not one of ours
+-- ARGV[4]  the channel for news of names
 --
 -- Returns 1 if it was ended, 0 if there is no such lease.
 --
 -- Word for its holder stays beside the stop flags, under the name and a newline (which no name
--- holds), for as long as the lease would have lived.
+-- holds), for as long as the lease would have lived. The last word is there; earlier ones that still live have
+-- the fence behind the newline.
 
 local value = redis.pcall('GET', KEYS[3])
 if not value then
@@ -26,10 +28,16 @@ redis.call('ZREM', KEYS[1], ARGV[1])
 if fence then
   local time = redis.call('TIME')
   local ends = string.format('%.0f', time[1] * 1000000 + time[2] + ttl * 1000)
+  local word = redis.call('HGET', KEYS[2], ARGV[1] .. '\n')
+  local of, till = string.match(word or '', '^f (%d+) (%d+) ')
+  if of and of ~= fence and tonumber(till) > time[1] * 1000000 + time[2] then
+    redis.call('HSET', KEYS[2], ARGV[1] .. '\n' .. of, word)
+  end
   redis.call('HSET', KEYS[2], ARGV[1] .. '\n', 'f ' .. fence .. ' ' .. ends .. ' 0 0 []')
   local flag = redis.call('HGET', KEYS[2], ARGV[1])
   if flag and string.sub(flag, 1, 1) == 'r' then
     redis.call('HDEL', KEYS[2], ARGV[1])
   end
 end
+redis.pcall('PUBLISH', ARGV[4], ARGV[1]) -- without the right to, the polls will do
 return 1

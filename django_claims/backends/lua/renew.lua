@@ -51,7 +51,10 @@ for i = 1, #KEYS - 2 do
   else
     if value then outcome = -1 end
     local forced = flagged and redis.call('HGET', KEYS[2], name .. '\n')
-    if forced and string.match(forced, '^f (%d+) ') == fence then outcome = -2 end
+    if forced and string.match(forced, '^f (%d+) ') ~= fence then
+      forced = redis.call('HGET', KEYS[2], name .. '\n' .. fence)
+    end
+    if forced then outcome = -2 end
   end
   answer[2 * i] = outcome
   answer[2 * i + 1] = said

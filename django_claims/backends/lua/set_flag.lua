@@ -4,6 +4,7 @@
 -- ARGV[1]  name               ARGV[2]  '1' to keep
 -- ARGV[3]  fence to aim at, or ''      ARGV[4]  ms to keep it, or '0'
 -- ARGV[5]  reason and by, one line of JSON
+-- ARGV[6]  the channel for news of names
 --
 -- Returns the flag, or false if there is no such run.
 --
@@ -33,4 +34,5 @@ else
   flag = table.concat({'r', fence, ends, us, '0', ARGV[5]}, ' ')
 end
 redis.call('HSET', KEYS[1], ARGV[1], flag)
+redis.pcall('PUBLISH', ARGV[6], ARGV[1]) -- without the right to, the polls will do
 return flag

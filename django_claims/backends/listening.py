@@ -1,0 +1,189 @@
+"""
+What a store pushes: one subscription for each alias of a process, and one thread that reads them all.
+
+A push is a hint and may be lost. Who hears one asks the store, and who hears none asks as well,
+only later. So nothing is ever repeated or kept here, and whatever fails is left to the polls.
+"""
+
+from __future__ import annotations
+
+import binascii
+import itertools
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from django_claims.backends.reading import Subscription, reader
+from django_claims.clock import clock
+
+logger = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 1.0
+RETRY_SECONDS = 2.0
+REFUSED_SECONDS = 60.0
+"""How long to leave a server alone that does not let us subscribe."""
+
+
+class Listening:
+    """
+    The subscription of this process to what concerns one alias: news of names, and calls to its waiters.
+
+    `connect(seconds)` returns a connection of the client's, connected; `channel(word)` names a channel.
+    """
+
+    def __init__(self, connect: Callable[[float], Any], channel: Callable[[str], str]) -> None:
+        self._connect = connect
+        self._channel = channel
+        self.news_channel = channel("news")
+        self.heard: Callable[[str | None], object] | None = None
+        self._start_anew()
+        _all.add(self)
+
+    def _start_anew(self) -> None:
+        self._subscription: Subscription | None = None
+        self._bells: dict[int, tuple[tuple[str, ...], Callable[[], object]]] = {}
+        self._numbers = itertools.count(1)
+        self._connecting_until = self._retry_at = self.used_at = 0.0
+        self._was_refused = False
+        self.own_channel = self._channel("to:" + binascii.hexlify(os.urandom(8)).decode())
+
+    @property
+    def is_on(self) -> bool:
+        return self._subscription is not None
+
+    @property
+    def is_wanting(self) -> bool:
+        """Whether there is any use in a try to subscribe."""
+        return self._subscription is None and clock() >= max(self._retry_at, self._connecting_until)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether somebody waits, or somebody asked for it in the last seconds."""
+        return bool(self._bells) or clock() - self.used_at < 10.0
+
+    def begin(self, seconds: float) -> bool:
+        """
+        Subscribe, if that is not done yet. Return whether it has just been done: what was said before is unheard.
+
+        Takes some seconds at most, and raises nothing of the server's.
+        """
+        self.used_at = clock()
+        if not self.is_wanting:
+            return False
+        seconds = min(seconds, CONNECT_SECONDS)
+        # By time and not by a lock, which a signal's exception could leave locked.
+        self._connecting_until = clock() + seconds + 0.1
+        connection: Any = None
+        try:
+            connection = self._connect(seconds)
+            subscription = Subscription(connection, (self.news_channel, self.own_channel), self, seconds)
+            self._subscription, connection = subscription, None
+            reader.watch(subscription)
+        except Exception as error:
+            self._subscription = None
+            refused = "NOPERM" in str(error)
+            self._retry_at = clock() + (REFUSED_SECONDS if refused else RETRY_SECONDS)
+            if refused and not self._was_refused:
+                self._was_refused = True
+                logger.warning(
+                    "No right to subscribe: stops are seen within a second, and waiters poll channels=%s error=%s",
+                    self._channel("*"), error,
+                )  # fmt: skip
+            return False
+        finally:
+            self._connecting_until = 0.0
+            if connection is not None:
+                connection.disconnect()
+        return True
+
+    def end(self) -> None:
+        """Subscribe no more, unless somebody waits."""
+        subscription = self._subscription
+        if subscription is not None and not self._bells:
+            self._subscription = None
+            reader.forget(subscription)
+
+    def unreachable(self) -> None:
+        """The server does not know of us, so our subscription is to another one. Have it made anew."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            reader.forget(subscription)
+
+    # Of the waiters.
+
+    def add(self, names: tuple[str, ...], bell: Callable[[], object]) -> int:
+        """Have a waiter called, when the store calls its number or there is news of one of its names."""
+        number = next(self._numbers)
+        self._bells[number] = names, bell
+        return number
+
+    def remove(self, number: int) -> None:
+        self._bells.pop(number, None)
+        self.used_at = clock()
+
+    # From the thread that reads.
+
+    def told(self, channel: bytes, said: bytes) -> None:
+        """Take one message."""
+        text = said.decode(errors="replace")
+        if channel == self.own_channel.encode():
+            known = self._bells.get(int(text)) if text.isdecimal() else None
+            if known is not None:
+                _ring(known[1])
+        elif channel == self.news_channel.encode():
+            self._tell(text)
+
+    def lost(self, subscription: Subscription) -> None:
+        """The connection has ended: whoever relies on it should ask, and see to a new one."""
+        if self._subscription is subscription:
+            self._subscription = None
+            self._tell(None)
+
+    def _tell(self, name: str | None) -> None:
+        for names, bell in list(self._bells.values()):
+            if name is None or name in names:
+                _ring(bell)
+        heard = self.heard
+        if heard is not None:
+            _ring(lambda: heard(name))
+
+
+def _ring(bell: Callable[[], object]) -> None:
+    try:
+        bell()
+    except BaseException:  # a loop that is closed; SystemExit too: the others are still to be told
+        logger.debug("Somebody could not be told", exc_info=True)
+
+
+_all: weakref.WeakSet[Listening] = weakref.WeakSet()
+_shared: dict[Any, Listening] = {}
+_lock = threading.Lock()
+
+
+def shared(key: Any, make: Callable[[], Listening]) -> Listening:
+    """Return the subscription of a key, made by make() when first asked for in this process."""
+    known = _shared.get(key)
+    if known is None:
+        with _lock:
+            known = _shared.get(key) or _shared.setdefault(key, make())
+    return known
+
+
+def _after_fork_in_child() -> None:
+    """The subscriptions are the parent's, and so are those who wait."""
+    global _lock
+    _lock = threading.Lock()
+    for listening in list(_all):
+        with suppress(Exception):
+            if listening._subscription is not None:
+                listening._subscription.abandon()
+        listening._start_anew()
+    reader.start_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
