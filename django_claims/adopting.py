@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -137,6 +138,10 @@ class Adopting(Acquiring):
             trying.add_done_callback(give_back)
             raise
         return self._enter(hold)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unsure.clear)  # the adoptions of the parent are the parent's
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -36,6 +36,7 @@ from django_claims import (
 from django_claims.keeper import keeper_of
 from django_claims.tickets import read_ticket
 from tests.helpers import FlakyBackend, claims_settings, faults, listening, run_in_thread, tidy, wait_until
+from tests.test_fork import in_child
 
 _tidy = pytest.fixture(autouse=True)(tidy)
 heard = pytest.fixture(listening)
@@ -120,14 +121,13 @@ def test_a_hold_that_was_handed_over_and_dropped_is_not_released(recwarn):
     assert claim("x").adopt(ticket).release()
 
 
-def test_it_is_renewed_no_more(settings):
-    settings.CLAIMS = claims_settings(TTL=0.6)
-    hold = claim("x").acquire()
+def test_it_is_renewed_no_more():
+    hold = claim("x", heartbeat=0.1).acquire()
     wait_until(lambda: faults.count("renew") > 1)
     hold.hand_over(valid=30)
     renewed = faults.count("renew")
 
-    with claim("y"):
+    with claim("y", heartbeat=0.1):
         wait_until(lambda: faults.count("renew") > renewed)
 
     assert claim("x").lease().state == "handed_over"
@@ -512,6 +512,15 @@ def test_a_lost_reply_burns_no_ticket_for_the_same_process():
         run_in_thread(lambda: claim("x").adopt(ticket))
     assert hold.release()
     assert adopting._unsure == {}
+
+
+def test_a_child_has_no_part_in_what_its_parent_may_have_adopted():
+    faults.fail("adopt")
+    with pytest.raises(BackendUnavailable):
+        claim("x").adopt("some ticket")
+    assert len(adopting._unsure) == 1
+
+    assert in_child(lambda: len(adopting._unsure)) == 0
 
 
 def test_a_signal_in_the_middle_burns_none_either():
