@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_claims import conf, interrupts, registry, shutdown, signals
 from django_claims.backends.base import AcquireRequest, Grant, Refusal, within
-from django_claims.clock import clock
+from django_claims.clock import clock, to_wait
 from django_claims.exceptions import BackendUnavailable, ClaimHeld, ClaimRefused, ClaimStopped, InvalidClaim
 from django_claims.handler import claim_backends
 from django_claims.holders import ProcessId, this_holder
@@ -275,7 +275,7 @@ class Acquiring:
             backend = claim_backends[self.alias]
             if not pause:
                 pause, longest = backend.poll_interval
-            backend.wait(self.claim.names, min(left, pause * random.uniform(0.8, 1.2)))
+            backend.wait(self.claim.names, to_wait(min(left, pause * random.uniform(0.8, 1.2)), left))
             pause = min(pause * 1.5, longest)
 
     async def aacquire(self) -> Hold | Refused:
@@ -295,7 +295,7 @@ class Acquiring:
                 return self.done(outcome)
             if not pause:
                 pause, longest = claim_backends[self.alias].poll_interval
-            await asyncio.sleep(min(left, pause * random.uniform(0.8, 1.2)))
+            await asyncio.sleep(to_wait(min(left, pause * random.uniform(0.8, 1.2)), left))
             pause = min(pause * 1.5, longest)
 
     def _left(self) -> float:

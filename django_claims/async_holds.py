@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sized
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from django_claims.clock import Duration, clock, milliseconds
+from django_claims.clock import Duration, clock, milliseconds, to_wait
 from django_claims.leases import ReleaseResult
 from django_claims.looking import LookingHold
 from django_claims.offload import offload
@@ -62,7 +62,7 @@ class AsyncHold(LookingHold):
                 if ends <= clock():
                     return False
                 try:
-                    await asyncio.wait_for(news.wait(), min(max(left, 0.001), 60.0))
+                    await asyncio.wait_for(news.wait(), to_wait(min(max(left, 0.001), 60.0), left))
                 except TimeoutError:
                     continue
                 news.clear()

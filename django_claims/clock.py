@@ -24,11 +24,39 @@ def _real_clock() -> Callable[[], float]:
         clock_id = getattr(time, name, None)
         if clock_id is not None:
             return functools.partial(time.clock_gettime, clock_id)
-    return time.monotonic
+    # Wrapped, or freezegun would find it in this module, and replace it.
+    return functools.partial(time.monotonic)
 
 
-clock: Callable[[], float] = _real_clock()
-"""Seconds on a clock that only goes forward, and goes on while the machine sleeps."""
+real_clock: Callable[[], float] = _real_clock()
+"""What `clock()` is, but for the tests of a site that put another one in its place."""
+
+_clock = real_clock
+_wait: Callable[[float, float], float] | None = None
+
+
+def clock() -> float:
+    """Return seconds on a clock that only goes forward, and goes on while the machine sleeps."""
+    return _clock()
+
+
+def to_wait(seconds: float, at_most: float) -> float:
+    """
+    Return for how long to wait in earnest until so many seconds of `clock()` have gone by.
+
+    That is `seconds`, but for a test's clock, which may let up to `at_most` of them go by at once.
+    """
+    return seconds if _wait is None else _wait(seconds, at_most)
+
+
+def stand_in(clock: Callable[[], float] = real_clock, wait: Callable[[float, float], float] | None = None) -> None:
+    """
+    Have `clock()` and `to_wait()` answered by others: for django_claims.test alone.
+
+    Holds that were taken by the clock before are of no use by the new one.
+    """
+    global _clock, _wait
+    _clock, _wait = clock, wait
 
 
 def wall() -> datetime:

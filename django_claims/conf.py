@@ -36,6 +36,8 @@ MAX_SECONDS = 10**10
 
 ALIAS_KEYS = ("BACKEND", "TTL", "HEARTBEAT", "RENEW_DEADLINE", "STORE_TIMEOUT", "FOLLOW_DEAD", "OPTIONS")
 
+TIMING_KEYS = ("TTL", "HEARTBEAT", "RENEW_DEADLINE", "STORE_TIMEOUT", "FOLLOW_DEAD")
+
 FLAT_SETTINGS = ("CLAIMS_EXIT_CODE", "CLAIMS_GRACE", "CLAIMS_ADMIN_READ_ONLY")
 
 
@@ -86,13 +88,13 @@ setting_changed.connect(_settings_changed)
 
 def aliases() -> list[str]:
     """Return the names of all aliases."""
-    raw = _raw()
+    raw = raw_settings()
     return [alias for alias in raw if isinstance(alias, str)] if isinstance(raw, Mapping) else []
 
 
 def alias_settings(alias: str) -> AliasSettings:
     """Return the settings of one alias. Raises InvalidClaimsSetting if it has none, or broken ones."""
-    raw = _raw()
+    raw = raw_settings()
     if raw is None:
         raise InvalidClaimsSetting("Claims are off (CLAIMS = None), so there is no backend to ask.")
     if not isinstance(raw, Mapping):
@@ -108,7 +110,7 @@ def alias_settings(alias: str) -> AliasSettings:
 
 def problems() -> list[Problem]:
     """Return all that is wrong with CLAIMS and the CLAIMS_… settings, without any network."""
-    raw = _raw()
+    raw = raw_settings()
     found = _flat_problems()
     if raw is None:
         return found
@@ -172,7 +174,7 @@ def _flat_problems() -> list[Problem]:
     return found
 
 
-def _raw() -> Any:
+def raw_settings() -> Any:
     """Return CLAIMS as written, or the guess that stands in for it."""
     if hasattr(django_settings, "CLAIMS"):
         return django_settings.CLAIMS

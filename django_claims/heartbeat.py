@@ -10,26 +10,39 @@ import heapq
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from django_claims.clock import clock
+from django_claims.clock import clock, real_clock
 
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 5.0
 """How long a thread with nothing to do stays, so that a loop of short holds does not start one each."""
 
+manual = False
+"""
+No thread is started: what one would do at once is done by the call that asks for it, and what it would do
+later by `beat()`. For django_claims.test alone.
+"""
+
 _all: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
+
+
+def all_heartbeats() -> list[Heartbeat]:
+    return list(_all)
 
 
 def poke(alias: str) -> None:
     """Have the running thread of an alias look at its store now; there may be news."""
-    for heartbeat in list(_all):
-        if heartbeat.alias == alias and heartbeat.running:
+    for heartbeat in all_heartbeats():
+        if heartbeat.alias == alias and (heartbeat.running or manual):
             heartbeat.poked = True
             heartbeat.call_by(0.0)
+            if manual:
+                heartbeat.beat()
 
 
 class Heartbeat:
@@ -54,9 +67,13 @@ class Heartbeat:
         # exception of a signal handler would leave the lock taken for good.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
+        self._by_hand = threading.RLock()
         self._thread: threading.Thread | None = None
         self._due: float = 0.0
         self._last_use = clock()
+        self._is_working = False
+        self._is_resting = False
+        self._is_finishing = False
         self.poked = False
 
     def ensure(self) -> None:
@@ -66,7 +83,7 @@ class Heartbeat:
         Raises RuntimeError if the system refuses a thread.
         """
         self._last_use = clock()
-        if self._thread is None:
+        if self._thread is None and not manual:
             with self._lock:
                 if self._thread is None:
                     # Known before it runs, so that a signal's exception in between leaves no second one.
@@ -89,6 +106,54 @@ class Heartbeat:
                     self.ensure()
 
     @property
+    def due(self) -> float:
+        """When the work is to be called next, as far as is known."""
+        return self._due
+
+    @property
+    def is_resting(self) -> bool:
+        return self._is_resting
+
+    def beat(self) -> None:
+        """Do in this thread what is due, where no thread of ours does (`manual`). Raises nothing."""
+        with self._by_hand:
+            if self._is_resting or self._is_working:  # of a test around this one; or asked for by the work itself
+                return
+            self._is_working = True
+            try:
+                for _ in range(10):  # what was done may be followed by more that is due at once
+                    self._due = float("inf")
+                    due = self._work_safely()
+                    if due is not None:
+                        self._due = min(self._due, due)
+                    if self._due > clock():
+                        break
+            finally:
+                self._is_working = False
+
+    def rest(self) -> None:
+        """Do nothing until resume(); return when nothing is being done, but after 5 s at the latest."""
+        self._is_resting = True
+        ends = real_clock() + 5.0
+        while self._is_working and self._thread is not threading.current_thread() and real_clock() < ends:
+            time.sleep(0.001)
+
+    def resume(self) -> None:
+        """Go on, and first do what has become due meanwhile."""
+        with self._lock:
+            self._is_resting = False
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """End the thread once nothing is left to do, and wait for that, 2 s at most."""
+        thread = self._thread
+        with self._lock:
+            self._is_finishing, self._due = True, 0.0
+            self._changed.notify_all()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(2.0)
+
+    @property
     def thread(self) -> threading.Thread | None:
         """The thread, if it runs."""
         return self._thread
@@ -104,28 +169,35 @@ class Heartbeat:
         while True:
             # Until the work says otherwise: whoever asks from now on changes it under the lock.
             with self._lock:
+                while self._is_resting:
+                    self._changed.wait(60.0)
                 self._due = float("inf")
-            try:
-                due = self._work()
-            except BaseException:  # SystemExit too: somebody's callable must not end the renewals
-                logger.exception("Heartbeat work failed, and is tried again alias=%s", self.alias)
-                due = clock() + 1.0
+                self._is_working = True
+            due = self._work_safely()
             with self._lock:
+                self._is_working = False
                 if due is not None:
                     self._last_use = clock()
                     self._due = min(self._due, due)
                 elif self._due == float("inf"):
-                    if clock() - self._last_use >= IDLE_SECONDS:
+                    if self._is_finishing or clock() - self._last_use >= IDLE_SECONDS:
                         self._thread = None  # under the lock: whoever comes next starts a new one
                         break
                     self._due = self._last_use + IDLE_SECONDS
-                while (left := self._due - clock()) > 0:
+                while not self._is_resting and (left := self._due - clock()) > 0:
                     self._changed.wait(min(left, 60.0))
         if self._at_end is not None:
             try:
                 self._at_end()
             except Exception:
                 logger.exception("Heartbeat end failed alias=%s", self.alias)
+
+    def _work_safely(self) -> float | None:
+        try:
+            return self._work()
+        except BaseException:  # SystemExit too: somebody's callable must not end the renewals
+            logger.exception("Heartbeat work failed, and is tried again alias=%s", self.alias)
+            return clock() + 1.0
 
 
 Key = TypeVar("Key", bound=Hashable)

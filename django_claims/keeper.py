@@ -17,7 +17,7 @@ from typing import Any
 
 from django.db import close_old_connections
 
-from django_claims import registry
+from django_claims import heartbeat, registry
 from django_claims.backends.base import Notice, within
 from django_claims.clock import clock
 from django_claims.conf import MIN_STORE_TIMEOUT
@@ -63,6 +63,8 @@ class Keeper:
 
     def ready(self, name: str) -> None:
         """See to it that both threads run, before anything is stored. Raises ClaimError."""
+        if heartbeat.manual and self.dropped:
+            self.heartbeat.beat()
         try:
             self.heartbeat.ensure()
             deadlines.heartbeat.ensure()
@@ -166,7 +168,7 @@ class Keeper:
         finally:
             self._on_wire = frozenset()
         holds.clear()  # or this thread would keep them from being collected
-        if len(self._due) and clock() >= self._listen_at:
+        if len(self._due) and not heartbeat.manual and clock() >= self._listen_at:
             self._begin_to_listen()
         if self.heartbeat.poked or (len(self._due) and clock() - self._asked_at >= POLL_SECONDS):
             self.heartbeat.poked = False
@@ -176,7 +178,7 @@ class Keeper:
         close_old_connections()  # what receivers of our signals may have opened in this thread
         with self._lock:
             times = [self._due.next(), self._orphans.next()]
-            if len(self._due):
+            if len(self._due) and not heartbeat.manual:  # else who has news brings them
                 times.append(self._look_at())
         return min((time for time in times if time is not None), default=None)
 

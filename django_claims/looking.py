@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_claims import registry, signals
 from django_claims.backends.base import Notice
-from django_claims.clock import clock, milliseconds, shown, wall
+from django_claims.clock import clock, milliseconds, shown, to_wait, wall
 from django_claims.deadlines import deadlines
 from django_claims.exceptions import ClaimLost, InvalidClaim, StopRequested
 from django_claims.keeper import PROGRESS_SECONDS, Keeper
@@ -128,7 +128,7 @@ class LookingHold:
             left = min(ends, self.deadline) - clock()
             if ends <= clock():
                 return False
-            self._news.wait(min(max(left, 0.001), 60.0))
+            self._news.wait(to_wait(min(max(left, 0.001), 60.0), max(left, 0.001)))
         return True
 
     def _has_news(self) -> bool:

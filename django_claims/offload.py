@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from django_claims import heartbeat
 from django_claims.exceptions import ClaimError
 
 T = TypeVar("T")
@@ -39,6 +40,8 @@ def start(func: Callable[[], T], *, kind: str = "end") -> Future[T]:
     Raises ClaimError if there is no thread for it, and then never runs it: an executor has it
     in line by then, and would run it with the next one's thread.
     """
+    if heartbeat.manual:
+        return _done_here(func)
     abandoned = threading.Event()
 
     def run() -> T:
@@ -51,6 +54,16 @@ def start(func: Callable[[], T], *, kind: str = "end") -> Future[T]:
     except RuntimeError as error:
         abandoned.set()
         raise ClaimError(f"No thread could be started for an async claim ({error}).") from error
+
+
+def _done_here(func: Callable[[], T]) -> Future[T]:
+    """Run a function at once, in the thread of the loop."""
+    done: Future[T] = Future()
+    try:
+        done.set_result(func())
+    except Exception as error:
+        done.set_exception(error)
+    return done
 
 
 async def offload(func: Callable[[], T], *, kind: str = "end") -> T:

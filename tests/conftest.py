@@ -1,5 +1,6 @@
 """Fixtures for all tests."""
 
+import gc
 import os
 import signal
 
@@ -28,6 +29,12 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(skip)
+
+
+def pytest_collection_finish(session):
+    """Many tests collect garbage at their end, and need not look through the tests themselves."""
+    gc.collect()
+    gc.freeze()
 
 
 def missing(what):
