@@ -12,9 +12,7 @@ Whatever goes wrong once a request may be on its way, the token is deleted behin
 from __future__ import annotations
 
 import asyncio
-import binascii
 import logging
-import os
 import random
 import threading
 from collections.abc import Callable
@@ -24,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_claims import conf, interrupts, registry, shutdown, signals
 from django_claims.backends.base import AcquireRequest, Grant, Refusal, within
+from django_claims.backends.base import new_token as new_token
 from django_claims.clock import clock, to_wait
 from django_claims.exceptions import BackendUnavailable, ClaimHeld, ClaimRefused, ClaimStopped, InvalidClaim
 from django_claims.handler import claim_backends
@@ -31,6 +30,7 @@ from django_claims.holders import ProcessId, this_holder
 from django_claims.holds import SLOW_SECONDS, Hold, orphan_of
 from django_claims.keeper import keeper_of
 from django_claims.leases import Lease, StopFlag
+from django_claims.names import cut
 from django_claims.offload import start
 
 if TYPE_CHECKING:
@@ -57,11 +57,6 @@ class Refused:
         if self.flag is not None:
             return ClaimStopped(self.name, self.flag)
         return ClaimHeld(self.name, self.lease, self.reentrant)
-
-
-def new_token() -> str:
-    """Return 16 random bytes as 22 characters."""
-    return binascii.b2a_base64(os.urandom(16), newline=False).decode().rstrip("=")
 
 
 def off_hold(claim: Claim) -> Hold:
@@ -91,6 +86,8 @@ class Acquiring:
         task: asyncio.Task[Any] | None = None,
         on_loss: Callable[[Hold], Any] | None = None,
         processes: tuple[ProcessId, ...] = (),
+        node: str = "",
+        task_id: str = "",
     ) -> None:
         self.claim = claim
         self.alias = claim.using
@@ -123,6 +120,8 @@ class Acquiring:
             self._follow_dead = claim.follow_dead and settings.follow_dead
             self._token = new_token()
             self._holder = this_holder(claim.label)
+            if node or task_id:
+                self._holder = replace(self._holder, node=cut(node), task_id=cut(task_id))
             if processes:  # which the lease stands for as well: it ends with the last of them
                 self._holder = replace(self._holder, processes=(*self._holder.processes, *processes))
             self.keeper = keeper_of(self.alias)

@@ -2,7 +2,8 @@
 The errors, and what to do about each.
 
 Arguments go to `super().__init__` unchanged, so that every error pickles: Celery will
-pickle it. No error carries an owner token.
+pickle it. Or write it as JSON, and make it again of what that left: a lease is then its
+sentence. No error carries an owner token.
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ class ClaimHeld(ClaimRefused):
     def __init__(self, name: str, lease: Lease | None = None, reentrant: bool = False) -> None:
         super().__init__(name, lease, reentrant)
         self.name = name
-        self.lease = lease
+        self.lease = None if isinstance(lease, str) else lease
         self.reentrant = reentrant
+        self._sentence = lease if isinstance(lease, str) else ""
 
     def __str__(self) -> str:
+        if self._sentence:
+            return self._sentence
         if self.reentrant:
             return (
                 f"Claim {self.name!r} is already held by this very thread or task. Claims do not nest: "
@@ -55,9 +59,12 @@ class ClaimStopped(ClaimRefused):
     def __init__(self, name: str, flag: StopFlag | None = None) -> None:
         super().__init__(name, flag)
         self.name = name
-        self.flag = flag
+        self.flag = None if isinstance(flag, str) else flag
+        self._sentence = flag if isinstance(flag, str) else ""
 
     def __str__(self) -> str:
+        if self._sentence:
+            return self._sentence
         by = f" by {self.flag.by}" if self.flag and self.flag.by else ""
         why = f" ({self.flag.reason})" if self.flag and self.flag.reason else ""
         return (
@@ -82,7 +89,7 @@ class ClaimLost(ClaimError):
     def __str__(self) -> str:
         if self.detail:
             return f"Claim {self.name!r} {self.detail}"
-        why = f": {self.reason.sentence}" if self.reason else ""
+        why = f": {getattr(self.reason, 'sentence', self.reason)}" if self.reason else ""
         return f"Claim {self.name!r} was lost{why}. Another holder may be at work; stop, and acquire again."
 
 

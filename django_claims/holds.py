@@ -148,6 +148,10 @@ class Hold(HandingHold):
 
     # The end.
 
+    def rest_not(self) -> None:
+        """Let go at once when released, min_hold or not: this work is to go on in another run."""
+        self._min_hold = 0.0
+
     def release(self) -> ReleaseResult:
         """
         End the hold, and its lease if it is still ours. Raises nothing; takes at most STORE_TIMEOUT.

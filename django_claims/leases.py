@@ -12,6 +12,7 @@ from typing import Any
 from django.utils import timezone
 
 from django_claims.clock import ago, from_microseconds, iso, wall
+from django_claims.exceptions import ClaimStopped
 from django_claims.holders import Holder
 
 
@@ -105,6 +106,10 @@ class StopFlag:
     expires_at: datetime | None = None
     seen_at: datetime | None = None
 
+    def __json__(self) -> str:
+        """Return what is left of it in an error that was written as JSON."""
+        return str(ClaimStopped(self.name, self))
+
     def aims_at(self, fence: int) -> bool:
         """Say whether it asks the run with this fence to end."""
         return self.keep or self.fence == fence
@@ -168,6 +173,10 @@ class Lease:
             "progress": self.progress.as_dict() if self.progress else None,
             "stop_flag": self.stop_flag.as_dict() if self.stop_flag else None,
         }
+
+    def __json__(self) -> str:
+        """Return what is left of it in an error that was written as JSON, which Celery does."""
+        return self.sentence()
 
     @property
     def is_followed(self) -> bool:

@@ -24,6 +24,9 @@ from django.db import models
 from django_claims.exceptions import InvalidClaim
 
 MAX_LENGTH = 500
+MARK = "\u2020"
+"""Begins the names of marks, which are kept among the leases and are none: no listing shows them."""
+
 LABEL_LENGTH = 200
 REASON_LENGTH = 500
 
@@ -158,8 +161,8 @@ def digest(name: str) -> str:
 
 
 def matches(name: str, glob: str) -> bool:
-    """Say whether a name fits a glob; an empty glob fits all. Case counts."""
-    return not glob or fnmatch.fnmatchcase(name, glob)
+    """Say whether a name fits a glob; an empty glob fits all. Case counts. No glob fits a mark."""
+    return not name.startswith(MARK) and (not glob or fnmatch.fnmatchcase(name, glob))
 
 
 def cut(text: str, length: int = LABEL_LENGTH) -> str:

@@ -7,6 +7,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 from freezegun import freeze_time
+from kombu.utils import json as kombu_json
 
 import django_claims
 from django_claims import (
@@ -105,6 +106,18 @@ def test_held_answers_the_person_at_the_terminal(settings):
         "Claim 'nightly-report' is held by web-1 (pid 4242, manage.py nightly_report) since 02:00:03, "
         "last heartbeat 4 s ago, 176 s left."
     )
+
+
+@pytest.mark.parametrize(
+    "error", [ClaimHeld("x", LEASE), ClaimStopped(FLAG.name, FLAG), ClaimLost("x", LossReason.TAKEN)]
+)
+def test_an_error_that_celery_wrote_as_json_still_has_its_name_and_says_the_same(error):
+    arguments = kombu_json.loads(kombu_json.dumps(error.args))
+
+    made = type(error)(*arguments)
+
+    assert made.name == error.name
+    assert str(made) == str(error).replace(LossReason.TAKEN.sentence, "taken")
 
 
 def test_held_by_one_who_has_just_ended_says_so():

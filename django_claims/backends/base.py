@@ -14,7 +14,9 @@ date by a client.
 
 from __future__ import annotations
 
+import binascii
 import enum
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,11 +28,17 @@ from django_claims.conf import AliasSettings, Problem, option_problem
 from django_claims.exceptions import InvalidClaimsSetting, UnsupportedFeature
 from django_claims.holders import Holder
 from django_claims.leases import Lease, LeasePage, StopFlag
+from django_claims.names import MARK
 
 FORMAT = 1
 """Stands at the head of every record. A record with a larger number is unreadable, and left alone."""
 
 _SECRETS = ("token", "ticket")
+
+
+def new_token() -> str:
+    """Return 16 random bytes as 22 characters."""
+    return binascii.b2a_base64(os.urandom(16), newline=False).decode().rstrip("=")
 
 
 def without_token(request: Any) -> str:
@@ -299,6 +307,20 @@ class BaseClaimBackend:
         and lives for a whole TTL from then.
         """
         raise UnsupportedFeature("handing over a hold", self.alias)
+
+    def mark(self, names: Sequence[str], ttl_ms: int) -> None:
+        """
+        Remember names for so long: `marked()` then says so, also after this process has ended.
+
+        What has been marked before stays so for as long as was said then. Marks are in no listing.
+        """
+        token = new_token()
+        for name in names:
+            self.acquire([AcquireRequest(MARK + name, token, ttl_ms, ttl_ms, Holder(host="", pid=0))])
+
+    def marked(self, name: str) -> bool:
+        """Say whether a name is marked."""
+        return self.lease(MARK + name) is not None
 
     def close(self) -> None:
         """Close connections that nobody uses now. Called when this process has had no hold for some seconds."""

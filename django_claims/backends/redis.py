@@ -133,6 +133,19 @@ class RedisBackend(ScriptBackend):
             raise self._unavailable(error) from error
         return answers
 
+    def mark(self, names: Sequence[str], ttl_ms: int) -> None:
+        # Plain keys: as leases there would be thousands in the index, for nothing.
+        self._talk([("SET", self._key("mark:" + name), "1", "PX", str(ttl_ms)) for name in names])
+
+    def marked(self, name: str) -> bool:
+        return bool(self._talk([("EXISTS", self._key("mark:" + name))])[0])
+
+    def _talk(self, commands: Sequence[tuple[str, ...]]) -> list[Any]:
+        try:
+            return self._connections.talk(commands, self.verb_timeout())
+        except (RedisError, OSError) as error:
+            raise self._unavailable(error) from error
+
     def _unavailable(self, error: Exception) -> BackendUnavailable:
         return BackendUnavailable(self.alias, f"{type(error).__name__}: {error}"[:300])
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from datetime import timedelta
 
-from django_claims.acquiring import new_token
 from django_claims.backends.base import (
     AcquireRequest,
     BaseClaimBackend,
@@ -15,6 +14,7 @@ from django_claims.backends.base import (
     ReleaseRequest,
     Renewal,
     RenewRequest,
+    new_token,
 )
 from django_claims.cli.findings import Finding, Level
 from django_claims.clock import ago, clock, from_microseconds, wall

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
-from django_claims.acquiring import new_token
 from django_claims.backends.base import (
     AcquireRequest,
     Adopted,
@@ -23,6 +22,7 @@ from django_claims.backends.base import (
     Renewal,
     RenewAnswer,
     RenewRequest,
+    new_token,
 )
 from django_claims.clock import clock
 from django_claims.exceptions import UnsupportedFeature
@@ -914,6 +914,21 @@ class BackendContract:
         assert (listed.fence, listed.state, listed.progress) == (alone.fence, "stopping", alone.progress)
         assert listed.stop_flag == alone.stop_flag
         assert listed.holder == alone.holder
+
+    def test_a_mark_lasts_for_as_long_as_was_said_and_is_no_lease_of_anybody(self) -> None:
+        self.backend.mark(["one", "two"], LONG)
+        self.backend.mark(["brief"], SHORT)
+
+        assert self.backend.marked("one") and self.backend.marked("two") and self.backend.marked("brief")
+        assert not self.backend.marked("three")
+        assert self.listed() == []
+        assert self.page().total == 0
+        assert self.backend.lease("one") is None
+        self.backend.mark(["two", "three"], LONG)  # one of them was before
+        assert self.backend.marked("three")
+        self.take("one")
+        self.until(lambda: not self.backend.marked("brief"))
+        assert self.backend.marked("one")
 
     # -- force_release ---------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ import pytest
 from django.core.cache import caches
 from django.test import override_settings
 
-from django_claims.acquiring import new_token
 from django_claims.backends.base import (
     AcquireRequest,
     AdoptRequest,
@@ -24,6 +23,7 @@ from django_claims.backends.base import (
     ReleaseRequest,
     Renewal,
     RenewRequest,
+    new_token,
     within,
 )
 from django_claims.backends.redis import RedisBackend
