@@ -26,7 +26,7 @@ def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     for alias in conf.aliases():
         if alias not in broken:
             found += _ask_backend(alias)
-    return [_message(problem) for problem in found]
+    return [message_of(problem) for problem in found]
 
 
 def check_deployment(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -44,7 +44,7 @@ def check_deployment(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                 )
             )
         found += backend.check_deployment()
-    return [_message(problem) for problem in found]
+    return [message_of(problem) for problem in found]
 
 
 def _ask_backend(alias: str) -> list[conf.Problem]:
@@ -83,7 +83,7 @@ def _usable_backends() -> list[BaseClaimBackend]:
     return found
 
 
-def _message(problem: conf.Problem) -> CheckMessage:
+def message_of(problem: conf.Problem) -> CheckMessage:
     make = Error if problem.is_error else Warning
     return make(problem.message, hint=problem.hint or None, id=f"django_claims.{problem.id}")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar, overload
 
@@ -18,6 +19,10 @@ from django_claims.exceptions import ClaimRefused, InvalidClaim
 from django_claims.names import checked
 
 Target = TypeVar("Target", bound=Callable[..., Any])
+
+FOR_TASKS = (
+    "{!r} is a Celery task: import single_instance from django_claims.contrib.celery, and write it below @shared_task."
+)
 
 
 @overload
@@ -81,18 +86,19 @@ def single_instance(
         exit_code=exit_code,
         stop_on_shutdown=stop_on_shutdown,
     )
-    _judge(guard)
+    judge(guard)
     if target is None:
         return functools.partial(_decorate, guard=guard)
     return _decorate(target, guard=guard)
 
 
-def _judge(guard: Guard) -> None:
+def judge(guard: Guard, refusals: tuple[str, ...] = ("fail", "skip")) -> None:
     """Refuse what cannot be used when it is written, not when it first runs."""
     if guard.name is not None:
         checked(guard.name)
-    if guard.on_refused not in ("fail", "skip"):
-        raise InvalidClaim(f"on_refused should be 'fail' or 'skip', not {guard.on_refused!r}.")
+    if guard.on_refused not in refusals:
+        known = f"{', '.join(map(repr, refusals[:-1]))} or {refusals[-1]!r}"
+        raise InvalidClaim(f"on_refused should be {known}, not {guard.on_refused!r}.")
     parts = (guard.key,) if isinstance(guard.key, str) else guard.key
     if not (
         parts is None or callable(parts) or (isinstance(parts, tuple | list) and all(isinstance(p, str) for p in parts))
@@ -110,10 +116,7 @@ def _judge(guard: Guard) -> None:
 
 def _decorate(target: Any, *, guard: Guard) -> Any:
     if hasattr(target, "apply_async"):
-        raise TypeError(
-            f"{target!r} is a Celery task: import single_instance from django_claims.contrib.celery, and write it "
-            f"below @shared_task."
-        )
+        raise TypeError(FOR_TASKS.format(target))
     if isinstance(target, type):
         if not issubclass(target, BaseCommand):
             raise TypeError(
@@ -157,16 +160,57 @@ def _recipes(function: Callable[..., Any], name: str, guard: Guard) -> Callable[
         values_of(guard.key, dict.fromkeys(signature.parameters), "argument")
 
     def recipe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Claim:
-        key = guard.key
-        if callable(key):
-            key = key(*args, **kwargs)
-        elif key is not None:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            key = values_of(key, bound.arguments, "argument")
+        key = key_of_call(guard.key, signature, args, kwargs)
         return guard.claim(name, key, default_on_lost="flag", stop_on_shutdown=False)
 
     return recipe
+
+
+def key_of_call(key: Any, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return what one call is about, whether its arguments are positional or keyword."""
+    if callable(key):
+        return key(*args, **kwargs)
+    if key is None:
+        return None
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return values_of(key, bound.arguments, "argument")
+
+
+def comes_down_to(function: Any, wanted: Callable[..., Any]) -> bool:
+    """Say whether a function is another one, or wraps it: by functools.wraps, or as `*args, **kwargs` around it."""
+    seen: set[int] = set()
+    left = [function]
+    while left and len(seen) < 50:
+        one = left.pop()
+        one = getattr(one, "__func__", one)
+        if one is wanted:
+            return True
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, functools.partial):
+            left.append(one.func)
+        if hasattr(one, "__wrapped__"):
+            left.append(one.__wrapped__)
+        elif (code := getattr(one, "__code__", None)) is not None and code.co_flags & inspect.CO_VARARGS:
+            left += [cell.cell_contents for cell in one.__closure__ or () if inspect.isroutine(_content(cell))]
+    return False
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _refuse_as_task(wrapped: Callable[..., Any]) -> None:
+    """Say which import tasks need. Celery is asked only where it is in use: nothing is imported for that."""
+    celery = sys.modules.get("celery._state")
+    task = celery and celery.get_current_task()
+    if task and comes_down_to(task.run, wrapped):
+        raise TypeError(FOR_TASKS.format(task))
 
 
 def _guarded_function(function: Callable[..., Any], name: str, guard: Guard) -> Callable[..., Any]:
@@ -174,6 +218,7 @@ def _guarded_function(function: Callable[..., Any], name: str, guard: Guard) -> 
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        _refuse_as_task(wrapped)
         with ExitStack() as stack:
             try:
                 stack.enter_context(recipe(args, kwargs))
@@ -183,6 +228,7 @@ def _guarded_function(function: Callable[..., Any], name: str, guard: Guard) -> 
                 raise
             return function(*args, **kwargs)
 
+    wrapped.is_guarded_function = True  # type: ignore[attr-defined]  # asked by the checks of tasks
     return wrapped
 
 

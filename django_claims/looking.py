@@ -97,6 +97,11 @@ class LookingHold:
         return self._own_flag or self._watched_flag or self._local_flag
 
     @property
+    def stops_for_shutdown(self) -> bool:
+        """Whether no operator asks, but the end of the process or worker that runs it."""
+        return self._own_flag is None and self.stop_flag_now is not None
+
+    @property
     def stop_event(self) -> threading.Event:
         """Set while a stop is asked for."""
         self.has_looked = True

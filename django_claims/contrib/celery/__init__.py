@@ -2,15 +2,18 @@
 
 from typing import Any
 
-# Tasks.
 # Beat.
 from django_claims.contrib.celery.beat import ClaimedSchedulerMixin
 from django_claims.contrib.celery.persistent_beat import ClaimedPersistentScheduler
+
+# Tasks.
+from django_claims.contrib.celery.tasks import single_instance
 
 __all__ = [
     "ClaimedDatabaseScheduler",
     "ClaimedPersistentScheduler",
     "ClaimedSchedulerMixin",
+    "single_instance",
 ]
 
 
