@@ -236,6 +236,14 @@ class BaseClaimBackend:
         """Return one page of live leases in order of name, of those that fit the glob."""
         raise NotImplementedError
 
+    def names(self) -> list[str] | None:
+        """Return the names of all live leases in order, or None where leases() is as cheap a way to them."""
+        return None
+
+    def leases_of(self, names: Sequence[str]) -> list[Lease]:
+        """Return the live leases of these names, in their order; names without one are left out."""
+        return [lease for name in names if (lease := self.lease(name)) is not None]
+
     def force_release(self, name: str, fence: int) -> bool:
         """
         End the live lease with that fence, whoever has it, and leave word for its holder.

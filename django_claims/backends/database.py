@@ -281,15 +281,17 @@ class DatabaseBackend(DatabaseHanding):
         return None if row is None else tables.lease_of(row, self.alias)
 
     def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
-        def verb(connection: Any) -> tuple[int, list[Lease]]:
-            names = sorted(str(name) for (name,) in tables.LIVE.fetch(connection) if matches(str(name), match))
-            wanted = names[(page - 1) * per_page : page * per_page]
-            rows = self._look_at(connection, wanted)
-            read = (tables.lease_of(rows[name], self.alias) for name in wanted if name in rows)
-            return len(names), [lease for lease in read if lease is not None]
+        names = [name for name in self.names() if matches(name, match)]
+        found = self.leases_of(names[(page - 1) * per_page : page * per_page])
+        return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
 
-        total, found = self._ask(verb)
-        return LeasePage(leases=found, total=total, page=page, per_page=per_page)
+    def names(self) -> list[str]:
+        return sorted(str(name) for (name,) in self._ask(tables.LIVE.fetch))
+
+    def leases_of(self, names: Sequence[str]) -> list[Lease]:
+        rows = self._ask(lambda connection: self._look_at(connection, names))
+        read = (tables.lease_of(rows[name], self.alias) for name in names if name in rows)
+        return [lease for lease in read if lease is not None]
 
     def force_release(self, name: str, fence: int) -> bool:
         def verb(connection: Any) -> bool:

@@ -169,12 +169,15 @@ class ScriptBackend(BaseClaimBackend):
         return found
 
     def _read(self, names: Sequence[str]) -> list[tuple[Lease | None, StopFlag | None, bytes]]:
-        """Return lease, flag and raw value of each name, all of one moment."""
-        answer = self._run("read", [self._flags_key, *map(self._lease_key, names)], names)
-        now, found = int(answer[0]), []
-        for at, name in enumerate(names):
-            kind, value, left, flag = answer[1 + 4 * at : 5 + 4 * at]
-            found.append((self._lease(name, now, kind, value, left, flag), self._flag(name, flag), value))
+        """Return lease, flag and raw value of each name, in one round trip."""
+        batches = _batches(names)
+        calls = [([self._flags_key, *map(self._lease_key, batch)], batch) for batch in batches]
+        found = []
+        for batch, answer in zip(batches, self._run_all("read", calls) if calls else [], strict=True):
+            now = int(answer[0])
+            for at, name in enumerate(batch):
+                kind, value, left, flag = answer[1 + 4 * at : 5 + 4 * at]
+                found.append((self._lease(name, now, kind, value, left, flag), self._flag(name, flag), value))
         return found
 
     def held(self, name: str, token: str) -> bool:
@@ -185,11 +188,15 @@ class ScriptBackend(BaseClaimBackend):
         return self._read([name])[0][0]
 
     def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
-        raw: list[bytes] = self._run("names", [self._index_key], [])
-        names = sorted(name for name in map(_text, raw) if matches(name, match))
-        wanted = names[(page - 1) * per_page : page * per_page]
-        found = [lease for lease, _, _ in self._read(wanted) if lease is not None] if wanted else []
+        names = [name for name in self.names() if matches(name, match)]
+        found = self.leases_of(names[(page - 1) * per_page : page * per_page])
         return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
+
+    def names(self) -> list[str]:
+        return sorted(map(_text, self._run("names", [self._index_key], [])))
+
+    def leases_of(self, names: Sequence[str]) -> list[Lease]:
+        return [lease for lease, _, _ in self._read(names) if lease is not None]
 
     def force_release(self, name: str, fence: int) -> bool:
         unread = b""

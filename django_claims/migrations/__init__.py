@@ -1,0 +1,1 @@
+"""Migrations without tables: the permissions of the admin pages."""
