@@ -9,7 +9,7 @@ for name in filter(None, os.environ.get("JOBS_HIDE", "").split(",")):
 
 
 def project_handler(number, frame):
-    print(f"project handler {number}", flush=True)
+    os.write(1, f"project handler {number}\n".encode())  # print() may be what the signal interrupts
 
 
 if "JOBS_HANDLER" in os.environ:
