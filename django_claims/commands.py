@@ -24,6 +24,7 @@ from django_claims import conf
 from django_claims.acquiring import Acquiring, Refused, off_hold
 from django_claims.claims import Claim, claim
 from django_claims.clock import Duration, clock, milliseconds
+from django_claims.command_signals import CommandSignals
 from django_claims.deadlines import deadlines
 from django_claims.exceptions import (
     AlreadyRunning,
@@ -37,7 +38,6 @@ from django_claims.exceptions import (
 )
 from django_claims.handler import claim_backends
 from django_claims.holds import Hold
-from django_claims.shutdown import CommandSignals
 
 logger = logging.getLogger(__name__)
 

@@ -246,9 +246,14 @@ class Hold(HandingHold):
             raise
         if self.release_on_commit and self.is_open and release_at_the_end(self):
             return
-        if self._keeper is not None:
-            warn_once(self.name)
-        self.left(was_lost, self.release(), exc)
+        try:
+            if self._keeper is not None:
+                warn_once(self.name)
+            result = self.release()
+        except BaseException:  # a signal's exception before the release: nobody else would do it now
+            self.release()
+            raise
+        self.left(was_lost, result, exc)
 
     def left(self, was_lost: bool, result: ReleaseResult, exc: BaseException | None) -> None:
         """The guarded code has ended, by an exception or not: say what was wrong, and hide none of it."""

@@ -30,6 +30,7 @@ from django_claims.orphans import Orphan, Orphans
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
+MAX_ORPHAN_SECONDS = 3600.0
 PROGRESS_SECONDS = 5.0
 LISTEN_SECONDS = 0.02
 """How old a hold gets before it is worth a subscription of this process."""
@@ -142,6 +143,15 @@ class Keeper:
         with self._lock:
             return [*self._orphans.all(), *self.dropped]
 
+    def adopt_vanished(self) -> None:
+        """Have deleted what was held, and was neither released nor dropped by its finalizer."""
+        until, known = clock() + MAX_ORPHAN_SECONDS, {orphan.token for orphan in self.dropped}
+        self.dropped += [
+            Orphan(names, token, until, STALE_SECONDS, dropped=True)
+            for token, names in registry.vanished(self.alias).items()
+            if token not in known
+        ]
+
     def listen_if_stale(self) -> None:
         """Ask for news in this thread, if the last answer is too old. Briefly, and not more than once in a while."""
         if self.is_stale():
@@ -190,7 +200,11 @@ class Keeper:
             pass  # the alias was there for a test
 
     def _pop_due(self, when: float) -> list[Any]:
-        return [hold for token in self._due.pop_due(when) if (hold := registry.get(token)) and hold.is_open]
+        holds = [registry.get(token) for token in self._due.pop_due(when)]
+        if None in holds:
+            self.adopt_vanished()
+            self.heartbeat.call_by(clock() + POLL_SECONDS)
+        return [hold for hold in holds if hold is not None and hold.is_open]
 
     def _renew(self, holds: list[Any]) -> None:
         requests, spans = [], []
@@ -260,7 +274,7 @@ class Keeper:
 
     def _adopt_dropped(self) -> None:
         while self.dropped:
-            orphan = self.dropped.popleft()
+            orphan = self.dropped[0]  # in sight of release_all() until it is among the orphans
             registry.remove(orphan.token, self.alias, orphan.names)
             deadlines.discard(orphan.token)
             if orphan.dropped:
@@ -276,6 +290,7 @@ class Keeper:
                     if not self._watched[name]:
                         del self._watched[name]
                 self._orphans.add(orphan)
+            self.dropped.popleft()
 
     def _at_end(self) -> None:
         try:

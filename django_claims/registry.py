@@ -87,6 +87,20 @@ def get(token: str) -> Any:
     return None if ref is None else ref()
 
 
+def vanished(alias: str) -> dict[str, tuple[str, ...]]:
+    """
+    Return the tokens, and their names, of holds that are gone and were never taken out.
+
+    Python drops what is raised inside a finalizer, so an exception of a signal handler that comes
+    right there leaves a lease with nobody to delete it.
+    """
+    names: dict[int, list[str]] = {}
+    for (its_alias, name), ref in list(_by_name.items()):
+        if its_alias == alias and ref() is None:
+            names.setdefault(id(ref), []).append(name)
+    return {token: tuple(names[id(ref)]) for token, ref in list(_holds.items()) if ref() is None and id(ref) in names}
+
+
 def all_holds() -> list[Any]:
     """Return all holds of the process that are not released yet."""
     return [hold for ref in list(_holds.values()) if (hold := ref()) is not None]

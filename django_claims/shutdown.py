@@ -11,12 +11,12 @@ import atexit
 import logging
 import signal
 import threading
-import weakref
+from collections import deque
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
-from django_claims import conf, registry, signals
+from django_claims import registry, signals
 from django_claims.backends.base import Released, ReleaseRequest, within
 from django_claims.clock import clock
 from django_claims.deadlines import deadlines
@@ -33,9 +33,9 @@ RELEASE_SECONDS = 5.0
 """For all holds together, also with a dead store: nobody waits longer for a process to end."""
 
 ORPHAN_SECONDS = 0.5
-SWALLOWED_SECONDS = 1.0
 
 _draining = ""
+_unsaid: deque[str] = deque()
 
 
 def draining() -> bool:
@@ -58,11 +58,21 @@ def start_draining(reason: str) -> None:
     if _draining:
         return
     _draining = reason or "shutting down"
-    logger.info("Draining reason=%s", _draining)
+    # By another thread: this may be a signal handler, which came in as its own thread was writing to that log.
+    _unsaid.append(_draining)
+    try:
+        deadlines.run_at(0.0, _say)
+    except RuntimeError:
+        pass  # the interpreter ends, and starts no thread; release_all() says it
     for hold in registry.all_holds():
         if hold.stop_on_shutdown:
             hold.shutting_down(_draining)
     signals.shutdown_started.send_robust(sender=None, reason=_draining)
+
+
+def _say() -> None:
+    while _unsaid:
+        logger.info("Draining reason=%s", _unsaid.popleft())
 
 
 def stop_draining() -> None:
@@ -79,6 +89,7 @@ def release_all(reason: str) -> int:
     with its TTL. Takes 5 s at most, for all together. Safe to call twice.
     """
     ends = clock() + RELEASE_SECONDS
+    _say()
     retired: dict[str, list[tuple[Any, list[ReleaseRequest]]]] = {}
     count = 0
     for hold in registry.all_holds():
@@ -87,6 +98,8 @@ def release_all(reason: str) -> int:
             count += 1
             if hold.alias:
                 retired.setdefault(hold.alias, []).append((hold, requests))
+    for keeper in all_keepers():
+        keeper.adopt_vanished()
     keepers = [keeper for keeper in all_keepers() if keeper.alias in retired or keeper.orphans()]
     for number, keeper in enumerate(keepers):
         mine = retired.get(keeper.alias, [])
@@ -144,84 +157,6 @@ def install() -> Callable[[], None]:
                 signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
     return undo
-
-
-class _Ended(SystemExit):
-    """A SystemExit of ours, of which one can tell whether it is still on its way."""
-
-
-class CommandSignals:
-    """
-    What SIGTERM and SIGHUP do to a command that runs under a claim. A context manager.
-
-    Python's own answer to both ends the process without running any `finally`. Here the
-    process drains; a body that never looked at its hold is ended at once by SystemExit, one that
-    looks gets CLAIMS_GRACE seconds, and a second signal ends it at once. What was set before is
-    called as well, and is put back at the end. Does nothing outside the main thread.
-    """
-
-    def __init__(self) -> None:
-        self.hold: Any = None
-        self.received: int | None = None
-        self._raised: weakref.ref[_Ended] | None = None
-        self._is_active = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        self._is_active = True
-        if threading.current_thread() is threading.main_thread():
-            for name in HANDLED:
-                number = getattr(signal, name, None)  # Windows has no SIGHUP
-                # What the caller ignores, as nohup does, stays ignored.
-                if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._is_active = False
-        for number, before in self._before.items():
-            # None: it was set by something other than Python, and cannot be put back
-            signal.signal(number, before if before is not None else signal.SIG_DFL)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        is_first, self.received = self.received is None, self.received or number
-        start_draining(signal.Signals(number).name)
-        before = self._before.get(number)
-        if is_first and callable(before):
-            before(number, frame)
-        hold = self.hold
-        # In a forked child the hold is not open: it is the parent's, and so is the grace.
-        if not is_first or hold is None or not hold.is_open or not hold.has_looked:
-            self._end(number)
-        if hold.stop_on_shutdown and hold.stop_flag_now is None:
-            hold.shutting_down(draining_reason())  # it runs without a claim, and is not among the holds
-        deadlines.run_at(clock() + conf.grace(), lambda: self._end_grace(number))
-
-    def _end(self, number: int) -> None:
-        """
-        Raise what ends the process, and look a second later whether it was swallowed.
-
-        Python prints and drops whatever is raised inside a finalizer; a bare `except:` drops it too.
-        """
-        ended = _Ended(128 + number)
-        self._raised = weakref.ref(ended)
-        deadlines.run_at(clock() + SWALLOWED_SECONDS, lambda: self._end_again(number))
-        raise ended
-
-    def _end_again(self, number: int) -> None:
-        if self._is_active and self._raised is not None and self._raised() is None:
-            self._send(number)
-
-    def _end_grace(self, number: int) -> None:
-        if self.hold is not None and self.hold.is_open:
-            logger.warning("The grace after a signal is over name=%s", self.hold.name)
-            self._send(number)
-
-    def _send(self, number: int) -> None:
-        """Send the main thread the same signal again: a second one ends it at once."""
-        main = threading.main_thread().ident
-        if main is not None:
-            signal.pthread_kill(main, number)
 
 
 def _at_exit() -> None:

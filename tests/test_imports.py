@@ -33,7 +33,7 @@ LAYERS = [
     ["keeper"],
     ["looking", "async_holds", "renewing", "handing", "transactions", "holds"],
     ["interrupts", "acquiring", "adopting", "claims", "operations", "resources", "fencing", "shutdown"],
-    ["decorators", "commands"],
+    ["decorators", "commands", "command_signals", "command_runs", "click_commands", "guards", "refusals"],
     ["apps", "checks", "models", "admin", "cli", "management", "contrib", "test", "pytest_plugin", "migrations"],
     [""],  # django_claims itself, the table of contents
 ]

@@ -19,8 +19,10 @@ from django_claims import (
     force_release,
     heartbeat,
     hold,
+    holds,
     keeper,
     looking,
+    registry,
     release_all,
     request_stop,
     stop_flag,
@@ -630,6 +632,47 @@ def test_a_dropped_hold_is_released_with_a_warning_and_an_error_that_names_it(ca
     assert "dropped without release" in record.getMessage()
     assert "name=forgotten job" in record.getMessage()
     assert keeper_of("default").orphans() == []
+
+
+@pytest.fixture
+def finalizers_cut_short(monkeypatch):
+    """As by an exception of a signal handler, which Python drops there."""
+    monkeypatch.delattr(holds.Hold, "__del__")
+
+
+def test_a_hold_whose_finalizer_was_cut_short_is_released_at_its_next_beat(finalizers_cut_short, caplog):
+    held = claim("forgotten job", ttl=60, heartbeat=0.3).acquire()
+    assert held is not None
+
+    del held
+    gc.collect()
+
+    wait_until(claim("forgotten job").available, 5)
+    assert "dropped without release, and is released now" in caplog.text
+    wait_until(lambda: keeper_of("default").orphans() == [], 2)
+
+
+def test_a_hold_whose_finalizer_was_cut_short_is_released_at_exit(finalizers_cut_short):
+    held = claim("forgotten job", ttl=60).acquire()
+    assert held is not None
+    del held
+    gc.collect()
+
+    assert release_all("exit") == 0, "nobody holds it"
+    assert claim("forgotten job").lease() is None
+    wait_until(lambda: registry.vanished("default") == {}, 5)
+
+
+def test_an_exception_on_the_way_out_of_the_block_releases_the_hold(monkeypatch):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(holds, "warn_once", interrupted)
+    with pytest.raises(KeyboardInterrupt), claim("job", ttl=60) as held:
+        pass
+
+    assert not held.is_open
+    assert claim("job").lease() is None
 
 
 def test_a_dropped_hold_keeps_no_thread_alive(short_idle):

@@ -179,6 +179,10 @@ def _bounded(connection_class: type) -> type:
             self.reads = 1  # logging in is bounded from its first read
             return _Socket(super()._connect(), self)
 
+        def send_command(self, *args: Any, **kwargs: Any) -> Any:
+            # In text: hiredis (3.5) crashes the process if a signal handler raises as it writes a number.
+            return super().send_command(*(str(arg) if type(arg) is int else arg for arg in args), **kwargs)
+
     Bounded.__name__ = Bounded.__qualname__ = connection_class.__name__
     return Bounded
 

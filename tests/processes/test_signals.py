@@ -126,6 +126,19 @@ def test_a_body_that_fails_when_asked_to_stop_says_why_and_exits_as_the_signal_a
     assert_free(looker)
 
 
+def test_a_called_command_that_looks_gives_its_caller_the_grace_too(manage, redis, looker):
+    command = manage(redis.with_settings(CLAIMS_GRACE=30), "twin_a", "--do", "look_within", "--call", "report")
+    command.says("ready")
+
+    sent_at = command.send(signal.SIGTERM)
+    done = command.done()
+
+    assert done.code == 143
+    assert done.out.splitlines() == ["ready", "woken True", "stop SIGTERM", "finally"]
+    assert done.at - sent_at < SOON
+    assert_free(looker)
+
+
 def test_a_body_that_looked_once_and_goes_on_is_ended_after_the_grace(manage, redis, looker):
     command = manage(redis.with_settings(CLAIMS_GRACE=1), "report", "--do", "stubborn")
     command.says("ready")
@@ -280,6 +293,17 @@ def test_a_handler_of_the_project_is_called_as_well(manage, redis, looker):
 
     assert done.out.splitlines() == ["ready", "project handler 15", "finally"]
     assert done.code == 143
+    assert_free(looker)
+
+
+def test_a_handler_of_the_project_that_fails_is_told_of_and_saves_nobody(manage, redis, looker):
+    command = manage(redis.with_env(JOBS_HANDLER="fails"), "report", "--do", "wait")
+    command.says("ready")
+
+    command.send(signal.SIGTERM)
+    done = command.done()
+
+    assert (done.code, done.out.splitlines()) == (143, ["ready", "finally"])
     assert_free(looker)
 
 

@@ -9,6 +9,8 @@ for name in filter(None, os.environ.get("JOBS_HIDE", "").split(",")):
 
 
 def project_handler(number, frame):
+    if os.environ["JOBS_HANDLER"] == "fails":
+        raise ValueError("the project's own failure")
     os.write(1, f"project handler {number}\n".encode())  # print() may be what the signal interrupts
 
 

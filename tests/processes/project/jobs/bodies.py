@@ -190,6 +190,12 @@ def nested(command, options):
 
 
 @body
+def look_within(command, options):
+    """Never look at the own hold, but call a command that looks at its own."""
+    call_command(options["call"], do="look")
+
+
+@body
 def in_thread(command, options):
     """Call a command in a thread that is not the main one."""
     thread = threading.Thread(target=call_command, args=(options["call"],))
