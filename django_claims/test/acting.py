@@ -143,13 +143,15 @@ def _end_leases(target: Target, key: Any, using: str, reason: LossReason, by: st
     names = tuple({name: None for hold in mine for name in hold.names} or dict.fromkeys(names))
     leases = [(name, backend.lease(name)) for name in names]
     assert any(lease for _, lease in leases), f"There is no lease to end. {state_of(names[0], alias)}"
-    for name, lease in leases:
-        if lease is not None:
-            backend.force_release(name, lease.fence)
-    if reason is LossReason.TAKEN:
-        _take(names, alias, new_token(), by, DAY_MS)
-    for hold in mine:  # last: with on_lost="interrupt" it may end here
-        hold.lose(reason)
+    try:
+        for hold in mine:  # first: a thread would find that it was forced
+            hold.lose(reason)
+    finally:  # with on_lost="interrupt" that has raised
+        for name, lease in leases:
+            if lease is not None:
+                backend.force_release(name, lease.fence)
+        if reason is LossReason.TAKEN:
+            _take(names, alias, new_token(), by, DAY_MS)
 
 
 def _holds_of(names: tuple[str, ...], alias: str) -> list[Any]:

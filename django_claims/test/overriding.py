@@ -60,6 +60,9 @@ class OverrideClaims(TestContextDecorator):
         self._params = params
         self._open: list[ExitStack] = []
 
+    def __enter__(self) -> ClaimsInTest:  # type: ignore[override]  # the stubs know of override_settings only
+        return self.enable()
+
     def enable(self) -> ClaimsInTest:
         clock = WallClock() if self._clock == "wall" else self._clock
         with ExitStack() as stack:
@@ -106,7 +109,7 @@ def override_claims(target: Any = None, /, **how: Any) -> Any:
       FakeClock; or "wall": the wall clock, so that their `tick` and `shift` expire claims
     - `threads`: True: renew from threads, as outside of tests
     - `attr_name`, `kwarg_name`: where the decorated class or function finds its ClaimsInTest
-    - others: keys for every alias, such as `TTL=2` or `BACKEND=…`
+    - others: keys for every alias, such as `TTL=2` or `BACKEND=…`; a callable is given the alias
 
     Without threads nothing happens behind the test's back. A stop, or the force release of a
     claim, is known to its holder when the call returns. Renewals come with `beat()`, or while a
@@ -127,7 +130,8 @@ def _in_memory(params: Mapping[str, Any]) -> dict[str, Any]:
         kept = {key: own[key] for key in conf.TIMING_KEYS if key in own} if isinstance(own, Mapping) else {}
         if "TTL" in params:
             kept = {}  # the others went with the other TTL
-        found[alias] = {"BACKEND": conf.MEMORY, **kept, **params}
+        given = {key: value(alias) if callable(value) else value for key, value in params.items()}
+        found[alias] = {"BACKEND": conf.MEMORY, **kept, **given}
     return found
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from django_claims import (
     ClaimHeld,
+    ClaimLost,
     ClaimStopped,
     LossReason,
     StopRequested,
@@ -247,3 +248,9 @@ def test_a_store_that_gives_no_answer_is_neither(claims):
 def test_wait_until_says_what_did_not_come():
     with says("rain did not come within 0.01 s: 0"):
         wait_until(lambda: 0, 0.01, what="rain")
+
+
+def test_a_loss_that_interrupts_is_a_loss_in_the_store_too(claims):
+    with pytest.raises(ClaimLost), claim("x", on_lost="interrupt"):
+        lose("x")
+    assert_claim_held("x", by="somebody else")
