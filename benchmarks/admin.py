@@ -69,9 +69,9 @@ def measure(client: Any, browser: Any, title: str, address: str) -> None:
     sent = [0]
     real = Connections.talk
 
-    def counted(self: Any, commands: Any, seconds: float) -> Any:
+    def counted(self: Any, commands: Any, *how: Any) -> Any:
         sent[0] += len(commands)
-        return real(self, commands, seconds)
+        return real(self, commands, *how)
 
     assert browser.get(address).status_code == 200  # templates are compiled, scripts are loaded
     Connections.talk = counted  # type: ignore[method-assign]

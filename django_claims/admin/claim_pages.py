@@ -150,14 +150,15 @@ class LiveClaimAdmin(ActPages):
             report.notices.append(stores.off())
             parts = None
         else:
-            parts = keys.find(key, stores.known_names)
+            parts = keys.find(key, lambda alias: stores.known_names(alias, report))
             if parts is None and keys.split(key) is None:
                 raise Http404
         row = self._look(*parts, report) if parts else Row("", key)
         if parts:
             row = self._with_acts(request, row, [act for act in ACTS.values() if self.may(request, act.key)])
+        history = logs.of(row.key if parts else key)
         return {
-            "title": row.name,
+            "title": row.name if parts or not history else history[0].object_repr,
             "subtitle": capfirst(self.model._meta.verbose_name),
             "row": row,
             "is_over": row.state == "ended" and not report.unanswered,
@@ -166,7 +167,7 @@ class LiveClaimAdmin(ActPages):
             "facts": _facts(row),
             "forms": [(act, form_for(act.key)) for act in row.acts],
             "asked_at": iso(row.flag.requested_at) if row.flag else "",
-            "history": logs.of(row.alias, row.name) if parts else [],
+            "history": history,
         }
 
     def _look(self, alias: str, name: str, report: stores.Report) -> Row:

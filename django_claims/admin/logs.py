@@ -55,8 +55,8 @@ def _sentence(act: str, fence: int | None, until: str) -> str:
     return _("Force-released the run with fence %(fence)s.") % said
 
 
-def of(alias: str, name: str) -> list[LogEntry]:
+def of(key: str) -> list[LogEntry]:
     """Return the newest entries about a claim."""
     kind = ContentType.objects.get_for_model(LiveClaim, for_concrete_model=False)
-    entries = LogEntry.objects.filter(content_type=kind, object_id=key_of(alias, name)).select_related("user")
+    entries = LogEntry.objects.filter(content_type=kind, object_id=key).select_related("user")
     return list(entries.order_by("-action_time")[:MOST])

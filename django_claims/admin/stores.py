@@ -121,9 +121,9 @@ def contents(alias: str, report: Report) -> Contents:
     return found
 
 
-def known_names(alias: str) -> list[str]:
+def known_names(alias: str, report: Report) -> list[str]:
     """Return all names that the store of an alias knows of: live, or with a stop flag."""
-    found = contents(alias, Report())
+    found = contents(alias, report)
     return [*found.names, *found.flags]
 
 

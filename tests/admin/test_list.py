@@ -5,6 +5,7 @@ import re
 import pytest
 
 from django_claims import claim, list_claims, request_stop
+from django_claims.admin.keys import key_of
 from django_claims.backends.memory import MemoryBackend
 from django_claims.exceptions import BackendUnavailable, UnsupportedFeature
 from tests.admin.conftest import CHANGE, FLAGS, LIST, ROWS, SHARED, look, tell
@@ -105,12 +106,13 @@ def test_a_store_that_does_not_answer_is_a_banner_and_no_failure(staff, shared, 
     assert "No live claims" not in page.text
 
 
-def test_the_page_of_a_claim_does_not_say_that_it_ended_when_nobody_can_tell(staff, shared, held):
+@pytest.mark.parametrize("name", ["a", "名" * 500])
+def test_the_page_of_a_claim_does_not_say_that_it_ended_when_nobody_can_tell(staff, shared, held, name):
     shared(FLAKY)
-    held("a")
+    held(name)
     faults.fail("leases", "lease", "flags", "flag")
 
-    page = look(staff, CHANGE, "default:a")
+    page = look(staff, CHANGE, key_of("default", name))
 
     assert page.status == 200
     assert "gave no answer" in page.text

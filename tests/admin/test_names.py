@@ -144,6 +144,8 @@ def test_a_long_name_that_has_ended_has_a_page_still(staff, held):
 
     assert found.status == 200
     assert "already ended" in found.text
+    assert "名" * 200 in found.text, "as the log called it"
+    assert "Asked the run" in found.text
 
 
 def test_a_key_without_an_alias_of_ours_is_not_found(staff):

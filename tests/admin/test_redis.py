@@ -26,9 +26,9 @@ def sent(monkeypatch):
     commands = []
     real = Connections.talk
 
-    def talk(self, batch, seconds):
+    def talk(self, batch, *how):
         commands.extend(command[0] for command in batch)
-        return real(self, batch, seconds)
+        return real(self, batch, *how)
 
     monkeypatch.setattr(Connections, "talk", talk)
     return commands

@@ -12,6 +12,7 @@
   const claim = document.getElementById("claims-claim");
   const followed = document.getElementById("claims-followed");
   const FOLLOW_SECONDS = 1;
+  let tookSeconds = 0;
   const STORED = "django-claims-every";
   let timer = null;
   let asking = false;
@@ -33,7 +34,7 @@
 
   function plan() {
     window.clearTimeout(timer);
-    const seconds = follows() ? FOLLOW_SECONDS : Number(every.value);
+    const seconds = follows() ? Math.max(FOLLOW_SECONDS, 5 * tookSeconds) : Number(every.value);
     if (seconds > 0 && !document.hidden) {
       timer = window.setTimeout(refresh, seconds * 1000);
     }
@@ -94,6 +95,7 @@
       return;
     }
     asking = true;
+    const began = performance.now();
     try {
       const query = claim ? "?claim=" + encodeURIComponent(claim.dataset.claim) : window.location.search;
       const answer = await fetch(live.dataset.rows + query, { headers: { Accept: "application/json" } });
@@ -120,6 +122,7 @@
       trouble.textContent = live.dataset.failed;
     } finally {
       asking = false;
+      tookSeconds = (performance.now() - began) / 1000;
       plan();
     }
   }
