@@ -181,20 +181,21 @@ class ClaimedSchedulerMixin(_Base):  # type: ignore[misc]
                 logger.warning("Standing by: %s", outcome.error())
             self._is_told = True
             return False
-        self._hold = cast(Hold, trying.done(outcome))
+        self._hold, self._last_runs = cast(Hold, trying.done(outcome)), None
         return True
 
     def _take_over(self, hold: Hold) -> bool:
         """Read the schedule and adopt the last runs. False, with the claim held, if the store does not answer."""
-        self._last_runs, left = None, dict[str, Run]()
+        left: dict[str, Run] = {}
         if conf.enabled():
-            last_runs = LastRuns(cast(Claim, self._recipe), LABEL)
+            # One object for one hold: what it has read may be in no other place by then.
+            if self._last_runs is None:
+                self._last_runs = LastRuns(cast(Claim, self._recipe), LABEL)
             try:
-                left = last_runs.take()
+                left = self._last_runs.take()
             except BackendUnavailable as error:
                 self._tell_silence(error)
                 return False
-            self._last_runs = last_runs
         self._is_silent = False
         super().setup_schedule()
         self._heap = self.old_schedulers = None
@@ -254,11 +255,13 @@ class ClaimedSchedulerMixin(_Base):  # type: ignore[misc]
         self._note_from = clock() + RENOTE_SECONDS
         try:
             with within(NOTE_SECONDS):
-                if self._last_runs.keep(self._runs):
+                kept = self._last_runs.keep(self._runs)
+                if not kept and hold.verify():  # the store has forgotten them, or somebody force-released them
+                    self._last_runs.take()
+                    kept = self._last_runs.keep(self._runs)
+                if kept:
                     self._has_news = False
                     self._note_from, self._refresh_at = 0.0, clock() + REFRESH_SECONDS
-                elif hold.verify():
-                    self._last_runs.take()  # the store has forgotten them, or somebody force-released them
         except BackendUnavailable as error:
             logger.warning("What was sent could not be noted; trying again error=%s", error)
 

@@ -45,28 +45,40 @@ class LastRuns:
         self.name = claim(recipe.name, key="last-runs").name
         self._alias, self._label = recipe.using, label
         self._token, self._fence = new_token(), 0
+        self._left: dict[str, Run] = {}
 
     def take(self) -> dict[str, Run]:
         """
         Return what the one before has left, and be the one who writes from now on.
 
-        Raises BackendUnavailable. If somebody keeps the name stopped, or the record cannot be read, what can
-        be read is returned, and nothing will be kept; that is logged.
+        Raises BackendUnavailable; try again with the same object, since what it has read may be in no other
+        place. If somebody keeps the name stopped, or the record cannot be read, nothing will be kept; that is
+        logged.
         """
         backend = claim_backends[self._alias]
         holder = this_holder(self._label)
         for _ in range(TRIES):
             lease = backend.lease(self.name)
+            if lease is not None and lease.progress is not None:
+                self._left = runs_of(lease)
             # Our own claim says that the one before is out of it, dead or alive.
             over = lease.fence if lease is not None else None
-            answer = backend.acquire([AcquireRequest(self.name, self._token, KEEP_MS, KEEP_MS // 3, holder, over)])
-            if not isinstance(answer, Refusal):
-                self._fence = answer[0].fence
-                return runs_of(lease)
+            try:
+                answer = backend.acquire([AcquireRequest(self.name, self._token, KEEP_MS, KEEP_MS // 3, holder, over)])
+                if not isinstance(answer, Refusal):
+                    # The grant has emptied it. At once, since to read a schedule takes longer than some beats live.
+                    self._fence = answer[0].fence
+                    self.keep(self._left)
+                    return self._left
+            except Exception:
+                raise
+            except BaseException:  # a signal's, between the two: the process ends
+                self.keep(self._left)
+                raise
         logger.error(
             "The last runs of beat cannot be kept, so the next beat may send some tasks again name=%s", self.name
         )
-        return runs_of(lease)
+        return self._left
 
     def keep(self, runs: Mapping[str, Run]) -> bool:
         """Write them. False: they are no longer ours to write, or gone. Raises BackendUnavailable."""

@@ -57,9 +57,14 @@ class Sends:
             lambda: len(found := self.of(task, **which)) >= count and found, SECONDS, what=f"{count} {task}"
         )
 
-    def gaps(self, task: str = "every-second") -> list[float]:
-        times = [send.at for send in self.of(task)]
-        return [later - sooner for sooner, later in itertools.pairwise(times)]
+    def doubled(self, task: str = "every-second", tick: float = 1.0) -> int:
+        """
+        Return how many one beat sent although another had done so less than half a tick before.
+
+        Two of one beat may well come together: two ticks, the first of which the broker was slow to take.
+        """
+        pairs = itertools.pairwise(self.of(task))
+        return sum(later.at - sooner.at < tick / 2 and later.pid != sooner.pid for sooner, later in pairs)
 
     def close(self) -> None:
         self._over.set()

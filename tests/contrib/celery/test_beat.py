@@ -13,10 +13,11 @@ from celery import Celery
 from celery.beat import Scheduler, Service
 
 from django_claims import claim, claim_backends, clear_stop, force_release, list_claims, request_stop
+from django_claims.backends import memory
 from django_claims.clock import clock
 from django_claims.contrib.celery import ClaimedPersistentScheduler, ClaimedSchedulerMixin, beat, last_runs
 from django_claims.contrib.celery.last_runs import LastRuns, Run, packed, unpacked
-from django_claims.exceptions import InvalidClaimsSetting
+from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
 from django_claims.leases import Progress
 from tests.helpers import claims_settings, faults, stays, tidy, wait_until
 
@@ -250,6 +251,7 @@ def test_a_beat_that_lost_its_claim_steps_down_and_comes_back(make, caplog):
     first = make()
     tick(first)
     force_release(NAME, fence=first._hold.fence)
+    wait_until(lambda: first._hold.lost)
     with claim(NAME) as other:
         tick_until(first, lambda: first._hold is None)
         count = len(first.sent)
@@ -291,6 +293,19 @@ def test_a_deposed_beat_writes_no_last_runs(make, caplog):
 
     assert claim_backends["default"].lease(f"{NAME}:'last-runs'").progress == kept
     assert first._hold.lost
+
+
+def test_a_beat_whose_store_forgot_everything_learns_it_from_its_next_note(make):
+    first, second = make(), make()
+    tick(first)
+    memory.forget("default")
+    tick(second)
+    assert second._hold.held
+
+    count = len(first.sent)
+    tick_until(first, lambda: first._hold is None)
+
+    assert len(first.sent) <= count + 1
 
 
 def test_last_runs_that_the_store_forgot_are_written_again(make):
@@ -494,6 +509,38 @@ def test_what_cannot_be_read_is_left_out(caplog):
 
     assert last_runs.runs_of(lease(first.name)) == {}
     assert said(caplog, "cannot be read")
+
+
+@pytest.mark.parametrize("verb", ["acquire", "renew"])
+def test_a_lost_reply_in_the_take_over_loses_no_last_runs(verb):
+    before = LastRuns(claim("x"), "beat")
+    before.take()
+    before.keep({"a": Run(1, 1)})
+    faults.lose_reply(verb)
+    after = LastRuns(claim("x"), "beat")
+    with pytest.raises(BackendUnavailable):
+        after.take()
+
+    faults.clear()
+
+    assert after.take() == {"a": Run(1, 1)}
+    assert last_runs.runs_of(claim_backends["default"].lease(after.name)) == {"a": Run(1, 1)}
+
+
+def test_a_signal_in_the_take_over_loses_no_last_runs():
+    before = LastRuns(claim("x"), "beat")
+    before.take()
+    before.keep({"a": Run(1, 1)})
+
+    def ended(real, requests):
+        faults.off("renew")
+        raise SystemExit
+
+    faults.on("renew", ended)
+    with pytest.raises(SystemExit):
+        LastRuns(claim("x"), "beat").take()
+
+    assert LastRuns(claim("x"), "beat").take() == {"a": Run(1, 1)}
 
 
 def test_two_that_take_over_at_once_end_with_one_writer():

@@ -67,11 +67,6 @@ def active_and_standby(start, **how):
     return first, second
 
 
-def doubled(sends, task="every-second"):
-    """Return how many were sent although the one before was not yet a tick old."""
-    return sum(gap < 0.5 for gap in sends.gaps(task))
-
-
 @pytest.mark.parametrize("store", ["redis", pytest.param("sqlite", marks=pytest.mark.long)])
 def test_a_standby_of_the_same_machine_takes_over_at_once_from_one_that_was_killed_and_one_that_ended(
     store, start, sends, env
@@ -89,7 +84,7 @@ def test_a_standby_of_the_same_machine_takes_over_at_once_from_one_that_was_kill
     assert second.end() == 0
     sends.wait(2, by=third.pid)
 
-    assert doubled(sends) <= 1  # the one in flight when the first was killed
+    assert sends.doubled() <= 1  # the one in flight when the first was killed
     assert sends.of(by=second.pid)[0].at - killed < TTL
     assert sends.of(by=third.pid)[0].at - ended < TTL
     assert third.log.count("Standing by") == 1  # once, not at each look
@@ -104,7 +99,7 @@ def test_a_standby_elsewhere_takes_over_within_the_ttl(start, sends):
     killed = first.send(signal.SIGKILL)
     took_over = sends.wait(2, by=second.pid)[0].at
 
-    assert doubled(sends) <= 1
+    assert sends.doubled() <= 1
     assert took_over - killed < TTL + 3  # and one look, one tick and a busy machine
 
 
@@ -120,7 +115,7 @@ def test_a_beat_that_was_stopped_beyond_the_ttl_steps_down_and_sends_nothing_mor
     sends.wait(2, by=second.pid, after=clock())
 
     assert len(sends.of(by=first.pid, after=woken)) <= 1  # the send that it was stopped in, if it was
-    assert doubled(sends) <= 1
+    assert sends.doubled() <= 1
     assert first.process.poll() is None
 
     second.send(signal.SIGTERM)  # and back
@@ -135,7 +130,7 @@ def test_beats_in_one_directory_share_the_file_of_the_schedule(start, sends, tmp
     first.send(signal.SIGTERM)
     sends.wait(2, by=second.pid)
 
-    assert doubled(sends) == 0
+    assert sends.doubled() == 0
     assert "corrupted" not in first.log + second.log
 
 
@@ -170,7 +165,7 @@ def test_beat_inside_of_workers(start, sends):
     sends.wait(2, after=clock())
 
     assert len({send.pid for send in sends.of()}) == 2
-    assert doubled(sends) == 0
+    assert sends.doubled() == 0
 
 
 @pytest.fixture
@@ -198,6 +193,6 @@ def test_a_schedule_in_the_database(start, sends, beat_tables):
     first.send(signal.SIGKILL)  # what it sent is not in the database yet
     sends.wait(3, by=second.pid)
 
-    assert doubled(sends) <= 1
+    assert sends.doubled() <= 1
     second.send(signal.SIGTERM)
     assert second.end() == 0
