@@ -30,13 +30,14 @@ from django_claims.holders import ProcessId, this_holder
 from django_claims.holds import SLOW_SECONDS, Hold, orphan_of
 from django_claims.keeper import keeper_of
 from django_claims.leases import Lease, StopFlag
+from django_claims.logs import get_logger
 from django_claims.names import cut
 from django_claims.offload import start
 
 if TYPE_CHECKING:
     from django_claims.claims import Claim
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,13 @@ class Acquiring:
             lease = answer.lease
             if lease is None or answer.name in dead or not self._is_dead(lease):
                 return Refused(*answer)
-            logger.warning("Taking over from a dead holder name=%s holder=%s", answer.name, lease.holder)
+            logger.warning(
+                "Taking over from a dead holder name=%s alias=%s fence=%s holder=%s",
+                answer.name,
+                self.alias,
+                lease.fence,
+                lease.holder,
+            )
             dead[answer.name] = lease.fence
             sent_at = clock()
         return self._granted(answer, sent_at)
@@ -245,13 +252,20 @@ class Acquiring:
         if isinstance(outcome, Hold):
             registry.enter(outcome)
             if outcome._keeper is not None:
-                logger.debug("Claim acquired name=%s alias=%s fence=%s", name, alias, outcome.fence)
+                if logger.isEnabledFor(logging.DEBUG):
+                    logger.debug(
+                        "Claim acquired name=%s alias=%s fence=%s",
+                        name,
+                        alias,
+                        outcome.fence,
+                        extra=outcome.log_extra(),
+                    )
                 if signals.claim_acquired.receivers:
                     signals.send(signals.claim_acquired, name=name, alias=alias, lease=outcome.lease, waited=waited)
             return outcome
         if self._was_slow:
             self._delete_later()
-        logger.info("Claim refused name=%s alias=%s lease=%s", name, alias, outcome.lease and outcome.lease.holder)
+        logger.info("Claim refused name=%s alias=%s holder=%s", name, alias, outcome.lease and outcome.lease.holder)
         signals.send(
             signals.claim_refused,
             name=name,

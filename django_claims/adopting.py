@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections import OrderedDict
 from dataclasses import replace
@@ -17,13 +16,14 @@ from django_claims.exceptions import ClaimError, ClaimHeld, ClaimLost, InvalidCl
 from django_claims.handler import claim_backends
 from django_claims.holds import Hold
 from django_claims.leases import Lease, LossReason
+from django_claims.logs import get_logger
 from django_claims.offload import start
 from django_claims.tickets import Ticket, read_ticket
 
 if TYPE_CHECKING:
     from django_claims.claims import Claim
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _OVER = (
     "cannot be adopted: the run of this ticket is over. It was adopted before and has ended, or nobody adopted it in "
@@ -113,7 +113,7 @@ class Adopting(Acquiring):
         else:
             error = ClaimLost(missing, LossReason.EXPIRED, _OVER)
         lease: Lease | None = error.lease if isinstance(error, ClaimHeld) else None
-        logger.info("Ticket refused name=%s alias=%s lease=%s", name, self.alias, lease and lease.holder)
+        logger.info("Ticket refused name=%s alias=%s holder=%s", name, self.alias, lease and lease.holder)
         waited = clock() - self.started
         signals.send(signals.claim_refused, name=name, alias=self.alias, lease=lease, flag=None, waited=waited)
         return error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 import weakref
@@ -12,9 +11,10 @@ from typing import Any, Self
 from django_claims import conf, registry
 from django_claims.clock import clock
 from django_claims.deadlines import deadlines
+from django_claims.logs import get_logger
 from django_claims.shutdown import HANDLED, draining_reason, start_draining
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 SWALLOWED_SECONDS = 1.0
 

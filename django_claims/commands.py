@@ -8,7 +8,6 @@ store gave no answer; 70 lost while running; 128 + n ended by signal n, however 
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import shlex
 import threading
@@ -38,8 +37,9 @@ from django_claims.exceptions import (
 )
 from django_claims.handler import claim_backends
 from django_claims.holds import Hold
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 UNAVAILABLE, LOST = 69, 70  # EX_UNAVAILABLE and EX_SOFTWARE of sysexits.h
 OPTIONS = ("claim_timeout", "claim_exit_code", "no_claim")

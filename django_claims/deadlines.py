@@ -7,7 +7,6 @@ the next deadline.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -17,8 +16,9 @@ from django.db import close_old_connections
 from django_claims import heartbeat, registry
 from django_claims.clock import clock
 from django_claims.heartbeat import Heartbeat, Schedule
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class _Deadlines:

@@ -11,7 +11,6 @@ How a hold is handed over to another process.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +20,12 @@ from django_claims.clock import Duration, milliseconds
 from django_claims.exceptions import BackendUnavailable, UnsupportedFeature
 from django_claims.handler import claim_backends
 from django_claims.leases import LossReason, Progress
+from django_claims.logs import get_logger
 from django_claims.orphans import Orphan
 from django_claims.renewing import RenewableHold
 from django_claims.tickets import Ticket, new_ticket
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class HandingHold(RenewableHold):

@@ -7,7 +7,6 @@ Knows time and fork, not leases: the work tells when it wants to be called next.
 from __future__ import annotations
 
 import heapq
-import logging
 import os
 import threading
 import time
@@ -16,8 +15,9 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from django_claims.clock import clock, real_clock
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 IDLE_SECONDS = 5.0
 """How long a thread with nothing to do stays, so that a loop of short holds does not start one each."""

@@ -16,10 +16,11 @@ from django_claims.handler import claim_backends
 from django_claims.holders import Holder
 from django_claims.keeper import Keeper
 from django_claims.leases import HELD, Lease, LossReason, ReleaseResult, read_lease
+from django_claims.logs import get_logger
 from django_claims.orphans import Orphan
 from django_claims.transactions import release_at_the_end, warn_once
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 SLOW_SECONDS = 1.0
 """An acquire that took longer may have a twin under way: the client's own second try."""
@@ -189,6 +190,7 @@ class Hold(HandingHold):
             logger.warning(
                 "Release failed; the lease ends with its TTL at the latest name=%s alias=%s error=%s",
                 self.name, self.alias, error, exc_info=not isinstance(error, BackendUnavailable),
+                extra=self.log_extra(),
             )  # fmt: skip
             return ReleaseResult.UNKNOWN
 
@@ -212,7 +214,15 @@ class Hold(HandingHold):
         assert self._keeper is not None
         if result is ReleaseResult.UNKNOWN or self.is_slow:
             self._keeper.delete_later(self.as_orphan())
-        logger.debug("Claim released name=%s alias=%s fence=%s result=%s", self.name, self.alias, self.fence, result)
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(
+                "Claim released name=%s alias=%s fence=%s result=%s",
+                self.name,
+                self.alias,
+                self.fence,
+                result,
+                extra=self.log_extra(),
+            )
         if signals.claim_released.receivers:
             signals.send(
                 signals.claim_released, name=self.name, alias=self.alias, lease=self.lease, result=result,

@@ -7,7 +7,6 @@ What the thread itself finds late, it is not alone to find: see deadlines.py.
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import threading
@@ -17,7 +16,7 @@ from typing import Any
 
 from django.db import close_old_connections
 
-from django_claims import heartbeat, registry
+from django_claims import heartbeat, registry, signals
 from django_claims.backends.base import Notice, within
 from django_claims.clock import clock
 from django_claims.conf import MIN_STORE_TIMEOUT
@@ -25,9 +24,10 @@ from django_claims.deadlines import deadlines
 from django_claims.exceptions import BackendUnavailable, ClaimError, InvalidClaimsSetting
 from django_claims.handler import claim_backends
 from django_claims.heartbeat import Heartbeat, Schedule
+from django_claims.logs import get_logger
 from django_claims.orphans import Orphan, Orphans
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 POLL_SECONDS = 1.0
 MAX_ORPHAN_SECONDS = 3600.0
@@ -224,8 +224,13 @@ class Keeper:
                 retry = min(2.0, hold.heartbeat_ms / 4000) * jitter
                 logger.warning(
                     "Renewal failed, still held name=%s alias=%s fence=%s remaining=%.1f retry_in=%.1f error=%s",
-                    hold.name, self.alias, hold.fence, hold.remaining(), retry, error,
+                    hold.name, self.alias, hold.fence, hold.remaining(), retry, error, extra=hold.log_extra(),
                 )  # fmt: skip
+                if signals.claim_renewal_failed.receivers:
+                    signals.send(
+                        signals.claim_renewal_failed, name=hold.name, alias=self.alias, lease=hold.lease,
+                        remaining=hold.remaining(), error=error,
+                    )  # fmt: skip
                 self._set_due(hold, now + retry)
             return
         at = 0

@@ -6,7 +6,6 @@ All of it is local memory; the keeper brings the news.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,9 +17,10 @@ from django_claims.deadlines import deadlines
 from django_claims.exceptions import ClaimLost, InvalidClaim, StopRequested
 from django_claims.keeper import PROGRESS_SECONDS, Keeper
 from django_claims.leases import Lease, LossReason, Progress, StopFlag
+from django_claims.logs import get_logger
 from django_claims.names import cut
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 T = TypeVar("T")
 
 GIVEN_AWAY = "was handed over by this process, which holds it no more: leave the work to whoever adopts it."
@@ -55,6 +55,7 @@ class LookingHold:
         @property
         def lease(self) -> Lease | None: ...
         def lose(self, reason: LossReason) -> None: ...
+        def log_extra(self) -> dict[str, Any]: ...
 
     # The state of most holds for all of their life: ten thousand of them need not each have a copy.
     _watch: str | None = None
@@ -261,7 +262,10 @@ class LookingHold:
             for event in events:
                 event.set()
             self._wake()
-            logger.info("Stop observed name=%s alias=%s fence=%s by=%s", self.name, self.alias, self.fence, flag.by)
+            logger.info(
+                "Stop observed name=%s alias=%s fence=%s by=%s", self.name, self.alias, self.fence, flag.by,
+                extra=self.log_extra(),
+            )  # fmt: skip
             signals.send(signals.stop_observed, name=self.name, alias=self.alias, lease=self.lease, flag=flag)
         elif flag is None and was_asked:
             with registry.lock:

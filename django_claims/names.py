@@ -74,6 +74,19 @@ def with_key(name: str, key: object) -> str:
     return whole[:room] + ending
 
 
+_KEY_BEGINS = re.compile(r":(?=['\d-]|[\w.]+[=(]|none(?:,|$))")
+
+
+def group_of(name: str) -> str:
+    """
+    Return the name without its key, as far as can be told: what all claims of one kind share.
+
+    For metrics, which need few labels. Limit: names that hold colons and numbers of their own
+    are cut there.
+    """
+    return _KEY_BEGINS.split(name, maxsplit=1)[0] or name
+
+
 def _written(value: Any, name: str) -> str:
     """Return one part of a key as text that no other value has."""
     match value:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Literal
 
 from django_claims import conf, signals
@@ -10,10 +9,11 @@ from django_claims.exceptions import InvalidClaim
 from django_claims.handler import claim_backends
 from django_claims.heartbeat import poke
 from django_claims.leases import LeasePage
+from django_claims.logs import get_logger
 from django_claims.names import LABEL_LENGTH, checked, cut
 from django_claims.offload import offload
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def liveness(name: str, *, using: str = conf.DEFAULT_ALIAS) -> Literal["running", "interrupted"]:

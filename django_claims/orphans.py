@@ -9,7 +9,6 @@ So each is deleted again and again, until no copy of its acquire can still be on
 
 from __future__ import annotations
 
-import logging
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -17,8 +16,9 @@ from django_claims.backends.base import ReleaseRequest
 from django_claims.clock import clock
 from django_claims.handler import claim_backends
 from django_claims.heartbeat import Schedule
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,9 @@ from django_claims.clock import Duration, clock, milliseconds
 from django_claims.exceptions import BackendUnavailable, ClaimLost, InvalidClaim
 from django_claims.handler import claim_backends
 from django_claims.leases import LossReason
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _REASONS = {Renewal.TAKEN: LossReason.TAKEN, Renewal.FORCED: LossReason.FORCED}
 
@@ -95,10 +95,16 @@ class RenewableHold(AsyncHold):
                 gone = LossReason.EXPIRED if late else LossReason.FORGOTTEN
                 self.lose(_REASONS.get(answer.outcome, gone))
                 return
+        now, margin = clock(), self.remaining()
         self._confirmed_at = max(self._confirmed_at, sent_at)
         self.deadline = max(self.deadline, min(sent_at + self.renew_deadline, self._cap))
         self._renewed_us = answers[0].now_us
         self.progress_written()
+        if signals.claim_renewed.receivers:
+            signals.send(
+                signals.claim_renewed, name=self.name, alias=self.alias, lease=self.lease, margin=margin,
+                took=now - sent_at,
+            )  # fmt: skip
         self.told_by_renewal([answer.flag for answer in answers])
 
     def renew(self) -> bool:

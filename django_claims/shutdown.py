@@ -8,7 +8,6 @@ taken with stop_on_shutdown, and lets go itself when its work is whole.
 from __future__ import annotations
 
 import atexit
-import logging
 import signal
 import threading
 from collections import deque
@@ -24,8 +23,9 @@ from django_claims.handler import claim_backends
 from django_claims.holds import result_of
 from django_claims.keeper import all_keepers
 from django_claims.leases import ReleaseResult
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 HANDLED = ("SIGTERM", "SIGHUP")
 

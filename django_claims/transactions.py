@@ -11,12 +11,13 @@ With release_on_commit=True the hold stays renewed until the outermost transacti
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Protocol
 
 from django.db import connections, transaction
 
-logger = logging.getLogger(__name__)
+from django_claims.logs import get_logger
+
+logger = get_logger(__name__)
 
 _warned: set[str] = set()
 

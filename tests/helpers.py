@@ -250,7 +250,7 @@ class Heard:
         for name in (
             "claim_acquired", "claim_refused", "claim_released", "claim_lost", "stop_requested",
             "stop_cleared", "stop_observed", "claim_force_released", "shutdown_started",
-            "claim_handed_over", "claim_adopted",
+            "claim_handed_over", "claim_adopted", "claim_renewed", "claim_renewal_failed",
         ):  # fmt: skip
             signal = getattr(signals_module, name)
             receiver = self._receiver(name)

@@ -14,6 +14,7 @@ LAYERS = [
     [
         "exceptions",
         "clock",
+        "logs",
         "guess",
         "conf",
         "names",

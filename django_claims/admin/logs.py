@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from django.conf import settings
@@ -15,9 +14,10 @@ from django.utils.translation import gettext as _
 
 from django_claims.admin.keys import key_of
 from django_claims.cli.words import clean
+from django_claims.logs import get_logger
 from django_claims.models import LiveClaim
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MOST = 20
 

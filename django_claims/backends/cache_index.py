@@ -8,14 +8,14 @@ hour is forgotten when another name of its part is noted.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 
 from django_claims.backends.cache_keys import Keys
 from django_claims.backends.cache_links import Item, Link, Write
 from django_claims.backends.cache_records import pack_index, read_index
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MOST_BYTES = 500_000
 """In one part. Memcached takes a million, whatever its client adds to them."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import binascii
 import itertools
-import logging
 import os
 import threading
 import weakref
@@ -19,8 +18,9 @@ from typing import Any
 
 from django_claims.backends.reading import Subscription, reader
 from django_claims.clock import clock
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 CONNECT_SECONDS = 1.0
 RETRY_SECONDS = 2.0

@@ -6,7 +6,6 @@ It never waits for one of them: connecting is done by those who want to hear.
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import socket
@@ -16,8 +15,9 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from django_claims.clock import clock
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 PING_SECONDS = 15.0
 PONG_SECONDS = 5.0

@@ -8,7 +8,6 @@ The process is there before the claim is acquired, so that the lease names it fr
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import signal
@@ -21,8 +20,9 @@ from types import FrameType
 from typing import Any, Self
 
 from django_claims.holders import ProcessId, process_of
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 BECOME = Path(__file__).parent / "become.py"
 ENDING = ("SIGTERM", "SIGINT", "SIGHUP")

@@ -8,15 +8,15 @@ None of them raises, and none needs gunicorn to be installed.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 from types import FrameType
 from typing import Any
 
 from django_claims import shutdown
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def post_worker_init(worker: Any) -> None:

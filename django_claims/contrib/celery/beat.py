@@ -9,7 +9,6 @@ Each send is noted in the store once it is done; so what was sent twice, at most
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -22,8 +21,9 @@ from django_claims.commands import refuse_useless_backend
 from django_claims.contrib.celery.last_runs import LastRuns, Run
 from django_claims.exceptions import BackendUnavailable
 from django_claims.holds import Hold
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LABEL = "celery beat"
 LOOK_SECONDS = 1.0  # between two looks at the hold, or two tries for it

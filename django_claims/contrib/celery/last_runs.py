@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -16,8 +15,9 @@ from django_claims.clock import wall
 from django_claims.handler import claim_backends
 from django_claims.holders import this_holder
 from django_claims.leases import Lease, Progress
+from django_claims.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 DAYS = 28
 """For so long they are kept while no beat is active. (More than 30 days memcached takes for a date.)"""

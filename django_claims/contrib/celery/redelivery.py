@@ -11,7 +11,6 @@ since the work took longer than the visibility timeout. Nobody can see from the 
 
 from __future__ import annotations
 
-import logging
 import random
 from typing import Any
 
@@ -22,9 +21,10 @@ from django_claims.backends.base import within
 from django_claims.exceptions import ClaimError
 from django_claims.handler import claim_backends
 from django_claims.leases import Lease
+from django_claims.logs import get_logger
 from django_claims.names import digest
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 AGAIN = "django_claims_again"
 """The header of what we have sent again: why, how often, and in which of the task's own tries."""

@@ -10,7 +10,6 @@ One run of a task under its claim: how it begins, and what becomes of it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -23,9 +22,10 @@ from django_claims.contrib.celery.redelivery import Delivery
 from django_claims.contrib.celery.workers import shutdown_flag
 from django_claims.exceptions import BackendUnavailable, StopRequested
 from django_claims.holds import Hold
+from django_claims.logs import get_logger
 from django_claims.names import cut
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def run_guarded(task: Any, name: str, request: Any, guard: Guard, key: Any, body: Callable[[], Any]) -> Any:

@@ -7,7 +7,6 @@ tasks are in the children. What one has to say to the other goes through the sto
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -22,10 +21,11 @@ from django_claims.deadlines import deadlines
 from django_claims.exceptions import ClaimError, InvalidClaimsSetting
 from django_claims.handler import claim_backends
 from django_claims.holders import Holder, this_process
+from django_claims.logs import get_logger
 from django_claims.names import cut
 from django_claims.stop_flags import clear_stop, request_stop
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 ENVIRONMENT = "DJANGO_CLAIMS_WORKER"
 """The name of the stop flag of a worker, for its children, however they were started."""
