@@ -23,16 +23,41 @@ class Act:
     key: str
     label: str | Promise
     many: str | Promise  # on a selection
+    help: str | Promise
     css: str
 
 
 ACTS = {
     act.key: act
     for act in (
-        Act("stop", _("Stop this run"), _("Stop the selected runs"), "claims-stop"),
-        Act("keep_stopped", _("Stop and keep stopped"), _("Stop the selected, and keep them stopped"), "claims-stop"),
-        Act("clear_stop", _("Clear stop"), _("Clear the stops of the selected"), "claims-clear"),
-        Act("force_release", _("Force release"), _("Force-release the selected"), "claims-force"),
+        Act(
+            "stop",
+            _("Stop this run"),
+            _("Stop the selected runs"),
+            _("Asks this run to end, and no later one. It ends when the job looks."),
+            "claims-stop",
+        ),
+        Act(
+            "keep_stopped",
+            _("Stop and keep stopped"),
+            _("Stop the selected, and keep them stopped"),
+            _("Asks a run to end, and lets no other begin until the stop is cleared."),
+            "claims-stop",
+        ),
+        Act(
+            "clear_stop",
+            _("Clear stop"),
+            _("Clear the stops of the selected"),
+            _("Takes the stop back: it may run."),
+            "claims-clear",
+        ),
+        Act(
+            "force_release",
+            _("Force release"),
+            _("Force-release the selected"),
+            _("For a holder that is beyond asking: takes the claim away from it. You are asked once more."),
+            "claims-force",
+        ),
     )
 }
 

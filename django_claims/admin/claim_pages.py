@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from django_claims import conf
 from django_claims.admin import keys, logs, stores, words
-from django_claims.admin.act_pages import ActPages
+from django_claims.admin.act_pages import SHOWN, ActPages
 from django_claims.admin.acts import ACTS, Act
 from django_claims.admin.forms import form_for
 from django_claims.admin.listing import PER_PAGE, Listing, Query, browse
@@ -64,7 +64,9 @@ class LiveClaimAdmin(ActPages):
         if "claim" in request.GET:
             context = {**self._page_context(request), **self._claim_context(request, request.GET["claim"])}
             html = render_to_string("admin/django_claims/_facts.html", context, request)
-            return JsonResponse({"claim": context["row"].as_dict(), "html": html, "read": context["read"]})
+            row: Row = context["row"]
+            said = {"said": context["said"], "read": context["read"], "follows": row.is_asked}
+            return JsonResponse({"claim": row.as_dict(), "html": html, **said})
         context = {**self._page_context(request), **self._list_context(request)}
         listing: Listing = context["listing"]
         parts = {part: render_to_string(f"admin/django_claims/_{part}.html", context, request)
@@ -78,6 +80,7 @@ class LiveClaimAdmin(ActPages):
                 "complete": listing.complete,
                 "read_at": iso(context["read_at"]),
                 "summary": context["summary"],
+                "said": context["said"],
                 "read": context["read"],
                 "follows": any(row.lease is not None for row in listing.followed),
                 **parts,
@@ -127,8 +130,9 @@ class LiveClaimAdmin(ActPages):
             "notices": listing.report.notices,
             "query": query,
             "summary": summary(listing),
+            "said": "; ".join(f"{row.name[:SHOWN]}: {row.state_name}" for row in listing.followed),
             "columns": columns(query, back),
-            "pages": page_links(listing, back),
+            "pages": page_links(listing.paginator, listing.page, back),
             "choices": filter_choices(query, listing),
             "acts": acts,
             "described": stores.described() if conf.enabled() and not listing.rows else [],
@@ -163,6 +167,7 @@ class LiveClaimAdmin(ActPages):
             "row": row,
             "is_over": row.state == "ended" and not report.unanswered,
             "cannot_tell": bool(report.unanswered),
+            "said": "" if report.unanswered else row.state_name,
             "notices": report.notices,
             "facts": _facts(row),
             "forms": [(act, form_for(act.key)) for act in row.acts],

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -15,7 +16,9 @@ from django.utils.text import capfirst
 from django_claims import conf
 from django_claims.admin import stores, words
 from django_claims.admin.keys import key_of
+from django_claims.admin.listing import PER_PAGE
 from django_claims.admin.rights import ClaimRights
+from django_claims.admin.tables import page_links
 from django_claims.clock import iso
 from django_claims.leases import StopFlag
 from django_claims.models import LiveClaim
@@ -66,17 +69,21 @@ class StopFlagAdmin(ClaimRights):
         request.current_app = self.admin_site.name
         claims: Any = self.admin_site._registry.get(LiveClaim)
         report = stores.Report()
-        rows: list[FlagRow] = []
+        flags: list[StopFlag] = []
         if conf.enabled():
             for alias in conf.aliases():
-                rows += [self._row(request, claims, flag) for flag in self._flags(alias, report)]
+                flags += self._flags(alias, report)
         else:
             report.notices.append(stores.off())
+        paginator = Paginator(flags, PER_PAGE)
+        page = paginator.get_page(request.GET.get("p"))
+        rows = [self._row(request, claims, flag) for flag in page]
         context = {
             **self.admin_site.each_context(request),
             "opts": self.model._meta,
             "title": capfirst(self.model._meta.verbose_name_plural),
             "rows": rows,
+            "pages": page_links(paginator, page.number, request.GET.copy()),
             "notices": report.notices,
             "act_url": claims.page_url("act") if claims is not None else "",
             **(extra_context or {}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.core.paginator import Paginator
 
@@ -91,7 +91,7 @@ class Listing:
     live: int = 0
     kept: int = 0
     page: int = 1
-    pages: int = 1
+    paginator: Paginator[Any] = field(default_factory=lambda: Paginator([], PER_PAGE))
     complete: bool = True
     names_only: bool = False  # the search left out the holders
     groups: list[tuple[str, int]] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Listing:
         """Return the page that was asked for, or the last one there is, and note the numbers."""
         paginator = Paginator(fitting, PER_PAGE)
         page = paginator.get_page(self.query.page)
-        self.total, self.page, self.pages = paginator.count, page.number, paginator.num_pages
+        self.total, self.page, self.paginator = paginator.count, page.number, paginator
         return list(page)
 
 

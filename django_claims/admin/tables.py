@@ -11,7 +11,7 @@ from django.utils.translation import ngettext, pgettext
 
 from django_claims import conf
 from django_claims.admin import words
-from django_claims.admin.listing import PER_PAGE, Listing, Query
+from django_claims.admin.listing import Listing, Query
 
 
 def _address(back: QueryDict, **changes: str) -> str:
@@ -48,18 +48,17 @@ def columns(query: Query, back: QueryDict) -> list[dict[str, Any]]:
     return found
 
 
-def page_links(listing: Listing, back: QueryDict) -> list[dict[str, Any]]:
+def page_links(paginator: Paginator[Any], current: int, back: QueryDict) -> list[dict[str, Any]]:
     """Return links to the pages around this one; those without an address are the gaps."""
-    if listing.pages < 2:
+    if paginator.num_pages < 2:
         return []
-    paginator = Paginator(range(listing.total), PER_PAGE)
     return [
         {
             "label": words.number(number),
             "url": _address(back, p=str(number)) if isinstance(number, int) else "",
-            "is_current": number == listing.page,
+            "is_current": number == current,
         }
-        for number in paginator.get_elided_page_range(listing.page, on_each_side=2, on_ends=1)
+        for number in paginator.get_elided_page_range(current, on_each_side=2, on_ends=1)
     ]
 
 

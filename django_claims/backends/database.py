@@ -286,7 +286,7 @@ class DatabaseBackend(DatabaseHanding):
         return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
 
     def names(self) -> list[str]:
-        return sorted(str(name) for (name,) in self._ask(tables.LIVE.fetch))
+        return sorted(name for (name,) in self._ask(tables.LIVE.fetch) if matches(name, ""))
 
     def leases_of(self, names: Sequence[str]) -> list[Lease]:
         rows = self._ask(lambda connection: self._look_at(connection, names))

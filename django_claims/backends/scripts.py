@@ -193,7 +193,7 @@ class ScriptBackend(BaseClaimBackend):
         return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
 
     def names(self) -> list[str]:
-        return sorted(map(_text, self._run("names", [self._index_key], [])))
+        return sorted(name for name in map(_text, self._run("names", [self._index_key], [])) if matches(name, ""))
 
     def leases_of(self, names: Sequence[str]) -> list[Lease]:
         return [lease for lease, _, _ in self._read(names) if lease is not None]

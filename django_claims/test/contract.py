@@ -915,6 +915,23 @@ class BackendContract:
         assert listed.stop_flag == alone.stop_flag
         assert listed.holder == alone.holder
 
+    def test_names_are_those_that_leases_lists_in_order_and_without_marks(self) -> None:
+        for name in ("b", "a", "c"):
+            self.take(name)
+        self.backend.mark(["one"], LONG)
+
+        assert self.backend.names() in (None, ["a", "b", "c"])
+
+    def test_leases_of_names_are_read_as_one_by_one_and_those_without_one_are_left_out(self) -> None:
+        self.take("a")
+        self.take("b")
+
+        found = self.backend.leases_of(["b", "nobody", "a"])
+
+        assert [lease.name for lease in found] == ["b", "a"]
+        assert found[0].fence == getattr(self.backend.lease("b"), "fence", None)
+        assert self.backend.leases_of([]) == []
+
     def test_a_mark_lasts_for_as_long_as_was_said_and_is_no_lease_of_anybody(self) -> None:
         self.backend.mark(["one", "two"], LONG)
         self.backend.mark(["brief"], SHORT)

@@ -2,15 +2,15 @@
 "use strict";
 (function () {
   const live = document.getElementById("claims-live");
-  if (!live) {
+  const claim = document.getElementById("claims-claim");
+  const followed = document.getElementById("claims-followed");
+  if (!live || !(claim || followed)) {
     return;
   }
   const every = document.getElementById("claims-every");
   const trouble = live.querySelector(".claims-trouble");
   const rows = document.getElementById("claims-rows");
   const all = document.getElementById("claims-all");
-  const claim = document.getElementById("claims-claim");
-  const followed = document.getElementById("claims-followed");
   const FOLLOW_SECONDS = 1;
   let tookSeconds = 0;
   const STORED = "django-claims-every";
@@ -29,7 +29,7 @@
   }
 
   function follows() {
-    return followed !== null && followed.hasAttribute("data-follows");
+    return (followed || claim).hasAttribute("data-follows");
   }
 
   function plan() {
@@ -83,10 +83,8 @@
       return;
     }
     put("claims-summary", "textContent", said.summary);
-    put("claims-read", "textContent", said.read);
     put("claims-notices", "innerHTML", said.notices);
     put("claims-followed", "innerHTML", said.followed);
-    followed.toggleAttribute("data-follows", said.follows);
     put("claims-empty", "innerHTML", said.empty);
   }
 
@@ -102,9 +100,7 @@
       if (answer.redirected || answer.status === 403) {
         trouble.textContent = live.dataset.login;
         every.value = "0";
-        if (followed) {
-          followed.removeAttribute("data-follows");
-        }
+        (followed || claim).removeAttribute("data-follows");
         return;
       }
       if (!answer.ok) {
@@ -113,10 +109,12 @@
       const said = await answer.json();
       if (claim) {
         claim.innerHTML = said.html;
-        put("claims-read", "textContent", said.read);
       } else {
         showList(said);
       }
+      put("claims-read", "textContent", said.read);
+      put("claims-said", "textContent", said.said); // to be heard: changes with the state, not each second
+      (followed || claim).toggleAttribute("data-follows", said.follows);
       trouble.textContent = "";
     } catch (error) {
       trouble.textContent = live.dataset.failed;
