@@ -11,8 +11,8 @@ from django.db import connections
 from django.test import override_settings
 
 from django_claims import claim
-from django_claims.backends import database, memory, sql_connections, tables
-from django_claims.backends.base import AcquireRequest, Refusal
+from django_claims.backends import database, memory, sql, sql_connections, tables
+from django_claims.backends.base import AcquireRequest, Refusal, ReleaseRequest
 from django_claims.backends.database import DatabaseBackend, InMemoryDatabaseBackend
 from django_claims.conf import AliasSettings
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
@@ -140,6 +140,23 @@ def test_a_waiter_that_is_refused_writes_nothing(backend, database_file):
 
         assert isinstance(refused, Refusal)
         assert file.execute("PRAGMA data_version").fetchone() == before
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["this SQLite", "an SQLite before 3.35"])
+def test_who_had_a_name_last_is_granted_it_as_is_written(backend, database_file, monkeypatch, old):
+    if old:
+        for module in (database, sql):
+            monkeypatch.setattr(module, "can_tell", lambda connection: False)
+    else:
+        backend.acquire([request()])
+        backend.release([ReleaseRequest("job", "t1")])
+        monkeypatch.setattr(tables.LOOK, "fetch", None)
+
+    (grant,) = backend.acquire([request(token="t2")])
+
+    with closing(sqlite3.connect(database_file.with_name("site.sqlite3-claims"))) as raw:
+        assert raw.execute("SELECT fence, acquired_us, token FROM django_claims_lease").fetchall() == [(*grant, "t2")]
+    assert sql_connections.database_of("file").known == (set() if old else {"job"})
 
 
 def test_a_fence_grows_when_the_databases_clock_was_set_back(backend, database_file):
