@@ -25,6 +25,7 @@ from django_claims.admin.rights import ClaimRights
 from django_claims.admin.rows import Row
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting, UnsupportedFeature
 from django_claims.handler import claim_backends
+from django_claims.leases import Lease, StopFlag
 
 SHOWN = 120
 """Letters of a name in a message."""
@@ -74,13 +75,20 @@ class ActPages(ClaimRights):
     def _confirm(self, request: HttpRequest, act: str, aims: list[Aim], form: ReasonForm) -> HttpResponse:
         """Ask once more, with what is known of the runs now."""
         report = stores.Report()
+        leases: dict[tuple[str, str], Lease] = {}
+        flags: dict[tuple[str, str], StopFlag] = {}
+        for alias in {aim.alias for aim in aims}:
+            with report.asking(alias):
+                backend = claim_backends[alias]
+                names = [aim.name for aim in aims if aim.alias == alias]
+                leases.update({(alias, lease.name): lease for lease in backend.leases_of(names)})
+                flags.update({(alias, flag.name): flag for flag in backend.flags() if flag.keep})
         rows = []
         for aim in aims:
-            lease = None
-            with report.asking(aim.alias):
-                lease = claim_backends[aim.alias].lease(aim.name)
+            where = (aim.alias, aim.name)
+            lease = leases.get(where)
             if aim.fence is None or (lease is not None and lease.fence == aim.fence):
-                rows.append(Row(aim.alias, aim.name, lease, lease.stop_flag if lease else None))
+                rows.append(Row(*where, lease, lease.stop_flag if lease else flags.get(where)))
         if not rows:
             if report.notices:
                 self._cannot_tell(request, report.notices[0].text)

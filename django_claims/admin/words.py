@@ -74,10 +74,11 @@ def state_detail(state: str, lease: Lease | None, flag: StopFlag | None) -> str:
     """Return what there is to say of a state beside its name."""
     said = [str(_EXPLAINED[state])] if state in _EXPLAINED else []
     if flag is not None and lease is not None:
-        now = lease.read_at
         if flag.requested_at is not None:
-            asked = {"ago": since(flag.requested_at, now)}
-            if flag.seen_at is None:
+            asked = {"ago": since(flag.requested_at, lease.read_at)}
+            if state == "stop_asked":
+                said.append(_("%(ago)s, not yet seen by the job") % asked)
+            elif flag.seen_at is None:
                 said.append(_("stop asked %(ago)s, not yet seen by the job") % asked)
             else:
                 said.append(_("stop asked %(ago)s, seen by the job") % asked)

@@ -258,6 +258,7 @@ def test_a_selection_is_asked_about_before_it_is_kept_stopped_or_released(staff,
     assert list_stop_flags() == []
     assert claim("a").lease() is not None
     assert "errorlist" not in page.source
+    assert page.text.count("Running") == 2
 
     press(staff, {"act": act, "run": runs, "confirm": "yes", "reason": "both"})
 
@@ -392,3 +393,32 @@ def test_a_log_that_cannot_be_written_is_said_and_hides_no_act(staff, held, monk
     assert "was asked to stop" in page.text
     assert "The admin log could not be written." in page.text
     assert stop_flag("a") is not None
+
+
+def test_the_question_shows_what_is_kept_stopped_already_and_why(staff):
+    request_stop("nightly", keep=True, reason="bob's migration")
+    run = re.findall(r'name="run" value="([^"]*)"', look(staff).source)
+
+    page = press(staff, {"act": "keep_stopped", "run": run})
+
+    assert "Kept stopped" in page.text
+    assert "bob's migration" in page.text
+
+
+def test_the_page_of_a_claim_follows_it_until_it_has_ended(staff, held):
+    hold = held("import")
+    rows = "/admin/django_claims/liveclaim/rows/"
+    assert "data-follows" not in look(staff, CHANGE, "default:import").source
+    press(staff, look(staff).form("stop"))
+    assert "data-follows" in look(staff, CHANGE, "default:import").source
+
+    found = staff.get(rows, {"claim": "default:import"}).json()
+    assert found["follows"] is True
+    assert found["claim"]["name"] == "import"
+    assert found["said"] in ("Stop asked", "Stopping")
+
+    hold.release()
+    found = staff.get(rows, {"claim": "default:import"}).json()
+    assert found["follows"] is False
+    assert found["said"] == "Ended"
+    assert "already ended" in found["html"]

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from django_claims.backends.base import AcquireRequest
+from django_claims.backends.redis import RedisBackend
 from django_claims.backends.wire import Connections
 from django_claims.handler import claim_backends
 from django_claims.holders import Holder
@@ -128,3 +129,35 @@ def test_the_flag_of_a_run_that_is_over_is_not_shown(staff, server):
 
     assert look(staff, FLAGS).names == []
     assert not re.search("Stop asked", look(staff, CHANGE, "default:job:00000").text)
+
+
+def test_a_run_that_ends_between_the_names_and_their_leases_is_left_out(staff, server, monkeypatch):
+    take(3)
+    form = look(staff).form("stop", "job:00001")
+    real = RedisBackend.names
+
+    def names(self):
+        found = real(self)
+        for name in found:
+            self.force_release(name, self.lease(name).fence)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RedisBackend, "names", names)
+        page = look(staff)
+
+    assert page.status == 200
+    assert page.names == []
+    for address in (look(staff, CHANGE, "default:job:00001"), press(staff, form)):
+        assert address.status == 200
+        assert "already ended" in address.text
+
+
+def test_many_stops_are_shown_in_pages(staff, server):
+    backend = claim_backends["default"]
+    for number in range(150):
+        backend.set_flag(f"kept:{number:03d}", keep=True, fence=None, reason="", by="", ttl_ms=None)
+
+    assert len(look(staff, FLAGS).names) == 100
+    assert look(staff, FLAGS, p=2).names[-1] == "kept:149"
+    assert look(staff, FLAGS, p="x").status == 200
