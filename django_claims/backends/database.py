@@ -2,8 +2,7 @@
 Leases in a table: PostgreSQL, MariaDB/MySQL and SQLite.
 
 Look, then take by one conditional statement: a waiter that is refused has written nothing, and
-of two that saw the same free row one finds it changed. Who had a name last takes it without a
-look, if it is free.
+of two that saw the same free row one finds it changed.
 
     A  look: free, fence 7          B  look: free, fence 7
     A  update … where fence = 7     B  update … where fence = 7
@@ -37,7 +36,7 @@ from django_claims.backends.base import (
 from django_claims.backends.database_flags import TRIES
 from django_claims.backends.database_handing import DatabaseHanding
 from django_claims.backends.memory import MemoryBackend
-from django_claims.backends.sql import can_tell, now_on, numbered
+from django_claims.backends.sql import now_on, numbered
 from django_claims.backends.sql_connections import KINDS, database_of
 from django_claims.backends.sql_pools import in_transaction, is_in_memory, vendor_of
 from django_claims.clock import clock
@@ -47,8 +46,6 @@ from django_claims.names import digest, matches
 
 T = TypeVar("T")
 CLEAN_SECONDS = 60.0
-MOST_KNOWN = 10_000
-"""Names that this process was granted last, and so is likely to find free without a look."""
 _cleaned_at: dict[str, float] = {}
 
 
@@ -76,18 +73,6 @@ def _settings_of(settings: conf.AliasSettings) -> tuple[str, dict[str, Any]]:
             f"DATABASES[{alias!r}] has ENGINE {entry['ENGINE']!r}."
         )
     return alias, entry
-
-
-def _values(request: AcquireRequest) -> dict[str, Any]:
-    """Return what a grant writes, as far as the request says it."""
-    return {
-        "digest": digest(request.name),
-        "token": request.token,
-        "holder": request.holder.packed,
-        "ttl_ms": request.ttl_ms,
-        "ttl_us": request.ttl_ms * 1000,
-        "heartbeat_ms": request.heartbeat_ms,
-    }
 
 
 class InMemoryDatabaseBackend(MemoryBackend):
@@ -137,22 +122,6 @@ class DatabaseBackend(DatabaseHanding):
         return self._ask(lambda connection: self._acquire(connection, requests))
 
     def _acquire(self, connection: Any, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
-        known = self._database.known
-        if len(requests) == 1 and requests[0].name in known:
-            told = tables.TAKE_FREE.tell(connection, **_values(requests[0]))
-            if told is not None:
-                self._clean(connection)
-                return [Grant(*told)]
-        answer = self._look_and_take(connection, requests)
-        if isinstance(answer, Refusal):
-            known.discard(answer.name)
-        elif len(requests) == 1 and can_tell(connection):
-            if len(known) >= MOST_KNOWN:
-                known.clear()
-            known.add(requests[0].name)
-        return answer
-
-    def _look_and_take(self, connection: Any, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
         for _ in range(TRIES):
             try:
                 if len(requests) == 1:
@@ -185,13 +154,9 @@ class DatabaseBackend(DatabaseHanding):
             elif row.kind != HELD or lease is None or lease.fence != request.over_fence:
                 return Refusal(request.name, lease=lease)
         if own == len(requests):
-            self._push_back(connection, requests)
+            if self._push_back(connection, requests) != len(requests):
+                raise _Overtaken  # it ran out in this very moment
             return [Grant(rows[request.name].fence, rows[request.name].acquired_us) for request in requests]
-        first = requests[0]
-        if len(requests) == 1 and rows[first.name] is None and can_tell(connection):
-            told = tables.NEW_BY_THE_CLOCK.tell(connection, name=first.name, **_values(first))
-            assert told is not None
-            return [Grant(*told)]
         now = max((row.now for row in rows.values() if row is not None), default=0) or now_on(connection)
         fence = max([now, *(row.fence + 1 for row in rows.values() if row is not None)])
         # In one order for all, so that no two transactions wait for each other.
@@ -200,7 +165,16 @@ class DatabaseBackend(DatabaseHanding):
         return [Grant(fence, now) for _ in requests]
 
     def _write(self, connection: Any, request: AcquireRequest, row: Any, fence: int, now: int) -> None:
-        values = {**_values(request), "fence": fence, "acquired_us": now}
+        values = {
+            "digest": digest(request.name),
+            "token": request.token,
+            "fence": fence,
+            "acquired_us": now,
+            "holder": request.holder.packed,
+            "ttl_ms": request.ttl_ms,
+            "ttl_us": request.ttl_ms * 1000,
+            "heartbeat_ms": request.heartbeat_ms,
+        }
         if row is None:
             tables.NEW.run(connection, name=request.name, **values)
             return
@@ -229,19 +203,21 @@ class DatabaseBackend(DatabaseHanding):
     def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
         return self._ask(lambda connection: self._renew(connection, requests))
 
-    def _push_back(self, connection: Any, requests: Sequence[AcquireRequest] | Sequence[RenewRequest]) -> None:
-        """Move the expiry of the leases that their owner still has: one statement for all with the same TTL."""
+    def _push_back(self, connection: Any, requests: Sequence[AcquireRequest] | Sequence[RenewRequest]) -> int:
+        """Move the expiry of the leases that their owner still has: one statement for all with the same TTL. Return how many."""
+        changed = 0
         for ttl_ms in {request.ttl_ms for request in requests}:
             alike = [request for request in requests if request.ttl_ms == ttl_ms]
             for at in range(0, len(alike), tables.BATCH):
                 batch = alike[at : at + tables.BATCH]
-                tables.renew_many(len(batch)).run(
+                changed += tables.renew_many(len(batch)).run(
                     connection,
                     ttl_ms=ttl_ms,
                     ttl_us=ttl_ms * 1000,
                     **numbered("digest", [digest(request.name) for request in batch]),
                     **numbered("token", [request.token for request in batch]),
                 )
+        return changed
 
     def _renew(self, connection: Any, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
         self._push_back(connection, requests)
@@ -278,26 +254,37 @@ class DatabaseBackend(DatabaseHanding):
         return Released.NOT_OWNER if row is not None and tables.is_live(row) else Released.GONE
 
     def _end_many(self, connection: Any, requests: Sequence[ReleaseRequest]) -> list[Released]:
-        """Look first, since one statement for many does not say which it has changed."""
+        """Look first, since one statement for many does not say which it has changed; and again, if not all."""
         rows = self._look_at(connection, [request.name for request in requests])
-        answers, plain = [], []
-        for request in requests:
+        answers: dict[int, Released] = {}
+        plain = []
+        for at, request in enumerate(requests):
             row = rows.get(request.name)
             if row is None or not tables.is_live(row) or row.token != request.token:
-                answers.append(self._not_ended(row))
+                answers[at] = self._not_ended(row)
             elif request.rest_ms:
-                answers.append(self._end(connection, request))
+                answers[at] = self._end(connection, request)
             else:
-                plain.append(request)
-                answers.append(Released.RELEASED)
-        for at in range(0, len(plain), tables.BATCH):
-            batch = plain[at : at + tables.BATCH]
-            tables.end_many(len(batch)).run(
+                plain.append((at, request))
+                answers[at] = Released.RELEASED
+        for start in range(0, len(plain), tables.BATCH):
+            batch = plain[start : start + tables.BATCH]
+            changed = tables.end_many(len(batch)).run(
                 connection,
-                **numbered("digest", [digest(request.name) for request in batch]),
-                **numbered("token", [request.token for request in batch]),
+                **numbered("digest", [digest(request.name) for _, request in batch]),
+                **numbered("token", [request.token for _, request in batch]),
             )
-        return answers
+            if changed != len(batch):
+                after = self._look_at(connection, [request.name for _, request in batch])
+                for at, request in batch:
+                    row = after.get(request.name)
+                    if not self._was_ended(row, rows[request.name].fence):
+                        answers[at] = self._not_ended(row)
+        return [answers[at] for at in range(len(requests))]
+
+    def _was_ended(self, row: Any, fence: int) -> bool:
+        """Say whether the run with that fence was released: it neither ran out, nor was it ended by an operator."""
+        return row is not None and row.fence == fence and not row.token and not tables.is_forced(row, fence)
 
     def held(self, name: str, token: str) -> bool:
         row = self._row(name)

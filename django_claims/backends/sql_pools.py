@@ -72,7 +72,6 @@ class Database:
             self._permits.put(None)
         self._inside: set[object] = set()
         self._idle: list[Any] = []
-        self.known: set[str] = set()  # names that were granted to this process last
 
     def before_fork(self) -> None:
         """Make ready for a copy of this process."""

@@ -11,8 +11,8 @@ from django.db import connections
 from django.test import override_settings
 
 from django_claims import claim
-from django_claims.backends import database, memory, sql, sql_connections, tables
-from django_claims.backends.base import AcquireRequest, Refusal, ReleaseRequest
+from django_claims.backends import database, memory, sql_connections, tables
+from django_claims.backends.base import AcquireRequest, Refusal, Released, ReleaseRequest
 from django_claims.backends.database import DatabaseBackend, InMemoryDatabaseBackend
 from django_claims.conf import AliasSettings
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
@@ -66,6 +66,62 @@ class TestDatabaseBackendInMemory(BackendContract):
         assert isinstance(self.backend, InMemoryDatabaseBackend)
         yield
         memory.forget("in-memory")
+
+
+@pytest.fixture
+def other(database_file):
+    """A second backend on the same file, with connections of its own."""
+    connections.settings["twin"] = copy.deepcopy(connections.settings["file"])
+    yield DatabaseBackend(settings_of(options={"database": "twin"}))
+    sql_connections.database_of("twin").close()
+    del connections.settings["twin"]
+
+
+def between(backend, verb, deed):
+    """Have something happen right after the next look of a backend, and before what it does then."""
+    look = getattr(backend, verb)
+
+    def look_and_be_late(*args):
+        setattr(backend, verb, look)
+        found = look(*args)
+        deed()
+        return found
+
+    setattr(backend, verb, look_and_be_late)
+
+
+def test_a_lease_that_ends_in_the_moment_of_its_release_among_many_was_not_released(backend, other):
+    """One statement ends them all: it must not be believed to have ended what an operator or time had."""
+    for name in ("kept", "forced", "expired", "taken"):
+        (grant,) = backend.acquire([request(name, ttl_ms=60_000 if name in ("kept", "forced") else 30)])
+        if name == "forced":
+            fence = grant.fence
+
+    def meanwhile():
+        assert other.force_release("forced", fence)
+        wait_until(lambda: other.lease("expired") is None and other.lease("taken") is None)
+        assert isinstance(other.acquire([request("taken", token="t2")]), list)
+
+    between(backend, "_look_at", meanwhile)
+    answers = backend.release([ReleaseRequest(name, "t1") for name in ("kept", "forced", "expired", "taken")])
+
+    assert answers == [Released.RELEASED, Released.GONE, Released.GONE, Released.NOT_OWNER]
+    assert other.held("taken", "t2")
+
+
+def test_a_lease_that_runs_out_as_its_token_asks_again_is_granted_anew_or_refused(backend, other):
+    (first,) = backend.acquire([request(ttl_ms=30)])
+
+    def meanwhile():
+        wait_until(lambda: other.lease("job") is None)
+        assert isinstance(other.acquire([request(token="t2")]), list)
+
+    between(backend, "_look", meanwhile)
+    answer = backend.acquire([request(ttl_ms=30)])
+
+    assert isinstance(answer, Refusal)
+    assert answer.lease.fence > first.fence
+    assert other.held("job", "t2")
 
 
 def test_leases_live_in_a_file_of_their_own_beside_the_database(backend, database_file):
@@ -140,23 +196,6 @@ def test_a_waiter_that_is_refused_writes_nothing(backend, database_file):
 
         assert isinstance(refused, Refusal)
         assert file.execute("PRAGMA data_version").fetchone() == before
-
-
-@pytest.mark.parametrize("old", [False, True], ids=["this SQLite", "an SQLite before 3.35"])
-def test_who_had_a_name_last_is_granted_it_as_is_written(backend, database_file, monkeypatch, old):
-    if old:
-        for module in (database, sql):
-            monkeypatch.setattr(module, "can_tell", lambda connection: False)
-    else:
-        backend.acquire([request()])
-        backend.release([ReleaseRequest("job", "t1")])
-        monkeypatch.setattr(tables.LOOK, "fetch", None)
-
-    (grant,) = backend.acquire([request(token="t2")])
-
-    with closing(sqlite3.connect(database_file.with_name("site.sqlite3-claims"))) as raw:
-        assert raw.execute("SELECT fence, acquired_us, token FROM django_claims_lease").fetchall() == [(*grant, "t2")]
-    assert sql_connections.database_of("file").known == (set() if old else {"job"})
 
 
 def test_a_fence_grows_when_the_databases_clock_was_set_back(backend, database_file):
