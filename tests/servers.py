@@ -182,20 +182,28 @@ class CommandLog:
 
 
 class Proxy:
-    """What stands between a client and a server: it can cut, slow down and redirect."""
+    """What stands between a client and a server: it can cut, swallow, slow down, redirect, and lose a reply."""
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port  # for connections that are made from now on
         self.drip: tuple[int, float] | None = None  # what the server says comes so many bytes at a time, so slowly
+        self.delay = 0.0  # what the server says comes so many seconds late
+        self.swallows: str | None = None  # "requests" or "replies": they go nowhere, and no connection ends
+        self.loses: bytes | None = None  # who says that word is served, and then cut off without an answer
         self.refused = 0
+        self.lost = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://{self.address}/0"
 
     def _accept(self) -> None:
         while True:
@@ -210,25 +218,48 @@ class Proxy:
                 client.close()
                 continue
             server.settimeout(None)
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._pairs.append((client, server))
-            for pair in ((client, server, False), (server, client, True)):
-                threading.Thread(target=self._pump, args=pair, daemon=True).start()
+            doomed = threading.Event()  # the next reply on this connection is lost
+            threading.Thread(target=self._requests, args=(client, server, doomed), daemon=True).start()
+            threading.Thread(target=self._replies, args=(server, client, doomed), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, slowly: bool) -> None:
-        try:
-            while data := source.recv(65536):
-                if not (slowly and self.drip):
-                    sink.sendall(data)
+    def _requests(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                if self.swallows == "requests":
                     continue
-                size, seconds = self.drip
+                if self.loses and self.loses in data:
+                    doomed.set()
+                server.sendall(data)
+        self._end(client, server)
+
+    def _replies(self, server: socket.socket, client: socket.socket, doomed: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                if doomed.is_set():
+                    self.lost += 1
+                    break
+                if self.swallows == "replies":
+                    continue
+                if self.delay:
+                    time.sleep(self.delay)
+                size, seconds = self.drip or (len(data), 0.0)
                 for at in range(0, len(data), size):
-                    time.sleep(seconds)
-                    sink.sendall(data[at : at + size])
-        except OSError:
-            pass
-        for end in (source, sink):
+                    if seconds:
+                        time.sleep(seconds)
+                    client.sendall(data[at : at + size])
+        self._end(client, server)
+
+    def _end(self, *ends: socket.socket) -> None:
+        for end in ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+    def heal(self) -> None:
+        """Be a plain wire again, for connections that are made from now on: what was swallowed is not made up for."""
+        self.drip, self.delay, self.swallows, self.loses = None, 0.0, None, None
 
     def cut(self) -> None:
         """End all connections."""

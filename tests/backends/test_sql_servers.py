@@ -13,7 +13,7 @@ from django.db import connections, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 
 from django_claims import LossReason, ReleaseResult, claim, heartbeat
-from django_claims.backends import database, tables
+from django_claims.backends import database
 from django_claims.backends.base import (
     AcquireRequest,
     Refusal,
@@ -404,52 +404,6 @@ def test_fences_grow_after_old_rows_were_cleaned_up(site, monkeypatch):
     assert backend.acquire([request("old-2")])[0].fence > max(fences)
 
 
-def row_of(site):
-    return site.ask("SELECT fence, acquired_us FROM django_claims_lease WHERE name = 'job'")[0]
-
-
-def test_who_had_a_name_last_takes_it_without_a_look_and_is_told_what_was_written(site, monkeypatch):
-    backend = site.backend()
-    (new,) = backend.acquire([request()])
-    assert row_of(site) == tuple(new)
-    backend.release([ReleaseRequest("job", "t1")])
-    monkeypatch.setattr(tables.LOOK, "fetch", None)
-
-    (used,) = backend.acquire([request(token="t2")])
-
-    assert row_of(site) == tuple(used)
-    assert used.fence > new.fence
-
-
-def test_a_fence_grows_when_the_databases_clock_was_set_back_whoever_had_the_name(site):
-    backend = site.backend()
-    for token in ("t1", "t2"):
-        (grant,) = backend.acquire([request(token=token)])
-        backend.release([ReleaseRequest("job", token)])
-        ahead = grant.fence + 10**15
-        site.ask("UPDATE django_claims_lease SET fence = %s", ahead)
-
-    (known,) = backend.acquire([request(token="t3")])
-    backend.release([ReleaseRequest("job", "t3")])
-    site.own.known.clear()
-    (looked,) = backend.acquire([request(token="t4")])
-
-    assert (known.fence, looked.fence) == (ahead + 1, ahead + 2)
-    assert row_of(site)[0] == looked.fence
-
-
-def test_what_is_remembered_of_names_is_bounded(site, monkeypatch):
-    monkeypatch.setattr(database, "MOST_KNOWN", 3)
-    backend = site.backend()
-
-    for number in range(10):
-        backend.acquire([request(f"job-{number}", token=f"t{number}")])
-        assert len(site.own.known) <= 3
-    backend.acquire([request("job-9", token="other")])
-
-    assert "job-9" not in site.own.known
-
-
 def test_a_waiter_that_is_refused_writes_nothing(site):
     backend = site.backend()
     backend.acquire([request(), request("other")])
@@ -515,7 +469,7 @@ def test_eight_processes_on_three_names_raise_nothing_and_never_hold_together(si
         worker.join(30)
 
     assert [error for _, errors in answers for error in errors] == []
-    assert sum(held for held, _ in answers) > 5  # how many, depends on what else the machine does
+    assert sum(held for held, _ in answers) > 30
     assert site.rows() == 3
 
 

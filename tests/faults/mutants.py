@@ -1,0 +1,232 @@
+"""
+Mistakes of other lock libraries, seeded into this one: a checker that does not find them has failed.
+
+A mutant is a backend that is broken (a class that comes before the real one), or a part of the package that is
+replaced in the process. Each is written in the verbs that all backends have, and names the nemesis under which it
+does harm, and the rules of which the checker must find at least one broken.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from django_claims.backends.base import (
+    AcquireRequest,
+    Grant,
+    Refusal,
+    Released,
+    Renewal,
+    RenewAnswer,
+)
+from django_claims.clock import clock
+from django_claims.leases import StopFlag
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`nemeses` under which it is caught, by one of `rules`; `spec` and `operations` are the round's."""
+
+    rules: tuple[str, ...]
+    nemeses: tuple[str, ...] = ()
+    backend: type | None = None
+    patch: Callable[[], None] | None = None
+    operations: dict[str, float] = field(default_factory=dict)
+    names: int = 2
+    ttl: float = 1.2
+    all_proxied: bool = False
+
+
+class ReleaseWithoutOwner:
+    """Whoever releases, ends what there is."""
+
+    def release(self: Any, requests: Any) -> Any:
+        answers = []
+        for request in requests:
+            lease = self.lease(request.name)
+            done = lease is not None and self.force_release(request.name, lease.fence)
+            answers.append(Released.RELEASED if done else Released.GONE)
+        return answers
+
+
+class RenewThatCreates:
+    """A lease that is gone is taken again, by the renewal."""
+
+    def renew(self: Any, requests: Any) -> Any:
+        from django_claims.holders import this_holder
+
+        answers = []
+        for request, answer in zip(requests, super().renew(requests), strict=True):  # type: ignore[misc]
+            if answer.outcome is Renewal.GONE:
+                again = AcquireRequest(request.name, request.token, request.ttl_ms, request.ttl_ms // 3, this_holder())
+                granted = super().acquire([again])  # type: ignore[misc]
+                if not isinstance(granted, Refusal):
+                    answer = RenewAnswer(Renewal.RENEWED, None, granted[0].acquired_us)
+            answers.append(answer)
+        return answers
+
+
+class CheckThenSet:
+    """Looks whether it is free, and then takes it, whatever has happened in between."""
+
+    def acquire(self: Any, requests: Any) -> Any:
+        leases = [self.lease(request.name) for request in requests]
+        for request, lease in zip(requests, leases, strict=True):
+            if lease is not None:
+                return Refusal(request.name, lease=lease)
+        time.sleep(0.002)
+        answer = super().acquire(requests)  # type: ignore[misc]
+        while isinstance(answer, Refusal) and answer.lease is not None:
+            self.force_release(answer.name, answer.lease.fence)
+            answer = super().acquire(requests)  # type: ignore[misc]
+        return answer
+
+
+class FenceThatResets:
+    """A counter that goes with the lease."""
+
+    def acquire(self: Any, requests: Any) -> Any:
+        answer = super().acquire(requests)  # type: ignore[misc]
+        if isinstance(answer, Refusal):
+            return answer
+        return [Grant(1, grant.acquired_us) for grant in answer]
+
+
+class StopByName:
+    """A stop flag of the name alone: it stays for whoever comes next."""
+
+    def set_flag(self: Any, name: str, **about: Any) -> Any:
+        if about["keep"]:
+            return super().set_flag(name, **about)  # type: ignore[misc]
+        fence = about["fence"]
+        super().set_flag(name, **{**about, "keep": True, "fence": None, "ttl_ms": 1500})  # type: ignore[misc]
+        return StopFlag(name=name, alias=self.alias, fence=fence, keep=False)
+
+    def acquire(self: Any, requests: Any) -> Any:
+        answer = super().acquire(requests)  # type: ignore[misc]
+        if isinstance(answer, Refusal) and answer.flag is not None:
+            # Its acquire does not ask for flags: only the run that comes next sees it.
+            self.clear_flag(answer.name)
+            flag = answer.flag
+            answer = super().acquire(requests)  # type: ignore[misc]
+            super().set_flag(answer_name(requests), keep=True, fence=None, reason="", by=flag.by, ttl_ms=1500)  # type: ignore[misc]
+        return answer
+
+
+def answer_name(requests: Any) -> str:
+    return str(requests[0].name)
+
+
+class ZombieAfterRelease:
+    """What fails to be released is renewed on and on."""
+
+    def release(self: Any, requests: Any) -> Any:
+        try:
+            return super().release(requests)  # type: ignore[misc]
+        except Exception:
+            _zombies.extend(request for request in requests if request.fence)
+            raise
+
+
+_zombies: list[Any] = []
+
+
+def renew_zombies() -> None:
+    """A renewal thread that nobody stops."""
+    import threading
+
+    from django_claims.backends.base import RenewRequest
+    from django_claims.handler import claim_backends
+
+    def go_on() -> None:
+        while True:
+            time.sleep(0.2)
+            for request in list(_zombies):
+                with suppress(Exception):
+                    claim_backends["default"].renew([RenewRequest(request.name, request.token, request.fence, 1200)])
+
+    threading.Thread(target=go_on, daemon=True).start()
+
+
+def held_is_a_flag() -> None:
+    """What a thread has noted, and not the clock."""
+    from django_claims.renewing import RenewableHold
+
+    RenewableHold.held = property(lambda hold: not hold._released and hold._loss is None)  # type: ignore[method-assign]
+
+
+def deadline_from_reply() -> None:
+    """Counted from the answer: a slow one gives time that is not there."""
+    from django_claims import acquiring
+    from django_claims.renewing import RenewableHold
+
+    renewed, granted = RenewableHold.renewed, acquiring.Acquiring._granted
+    RenewableHold.renewed = lambda hold, sent_at, answers: renewed(hold, clock(), answers)  # type: ignore[method-assign]
+    acquiring.Acquiring._granted = lambda self, grants, sent_at: granted(self, grants, clock())  # type: ignore[method-assign]
+
+
+def host_name_as_token() -> None:
+    from django_claims import acquiring
+
+    acquiring.new_token = lambda: socket.gethostname()[:22]
+
+
+def renewed_after_lost() -> None:
+    """A late yes brings a lost hold back."""
+    from django_claims import registry
+    from django_claims.leases import LossReason
+    from django_claims.renewing import RenewableHold
+
+    def lose(hold: Any, reason: LossReason) -> None:
+        with registry.lock:
+            hold._loss = reason
+        hold.wake_for_loss()
+
+    def renewed(hold: Any, sent_at: float, answers: Any) -> None:
+        hold._loss = None
+        hold.deadline = sent_at + hold.renew_deadline
+        hold._confirmed_at = sent_at
+
+    RenewableHold.lose = lose  # type: ignore[method-assign,assignment]
+    RenewableHold.renewed = renewed  # type: ignore[method-assign,assignment]
+    RenewableHold.is_open = property(lambda hold: not hold._released)  # type: ignore[method-assign,assignment]
+
+
+def no_fork_check() -> None:
+    """A child goes on with its parent's hold."""
+    from django_claims.holds import Hold
+
+    Hold.fork = lambda hold: None  # type: ignore[method-assign]
+
+
+MUTANTS = {
+    "release_without_owner": Mutant(("I1", "I3"), ("stop",), ReleaseWithoutOwner),
+    "renew_that_creates": Mutant(("I1", "I2", "I3"), ("wipe", "stop"), RenewThatCreates),
+    "check_then_set": Mutant(("I1",), (), CheckThenSet, names=1),
+    "fence_that_resets": Mutant(("I2",), (), FenceThatResets),
+    "stop_by_name": Mutant(("I8",), (), StopByName, operations={"stop": 30, "long": 30}),
+    "zombie_after_release": Mutant(("I6",), ("lose_reply", "cut"), ZombieAfterRelease, renew_zombies),
+    "held_is_a_flag": Mutant(("I4",), ("stop",), patch=held_is_a_flag, operations={"long": 30}),
+    "deadline_from_reply": Mutant(("I4",), ("late_then_silent",), patch=deadline_from_reply,
+        operations={"cling": 600}, names=5, ttl=2.4, all_proxied=True,
+    ),
+    "host_name_as_token": Mutant(("I6", "I1", "I2", "I3", "I4"), (), patch=host_name_as_token),
+    "renewed_after_lost": Mutant(("I4", "I6"), ("stop",), patch=renewed_after_lost, operations={"long": 30}),
+    "no_fork_check": Mutant(("I3", "I10"), ("fork",), patch=no_fork_check),
+}  # fmt: skip
+
+
+def backends(mutant: str) -> list[type]:
+    """Return what comes before the real backend."""
+    broken = MUTANTS[mutant].backend if mutant else None
+    return [broken] if broken else []
+
+
+def apply(mutant: str) -> None:
+    """Break the package in this process."""
+    if mutant and (patch := MUTANTS[mutant].patch):
+        patch()

@@ -1,0 +1,104 @@
+"""A backend that writes down what it was asked and what the store said."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from django_claims.backends.base import AcquireRequest, Refusal, ReleaseRequest, RenewRequest
+from django_claims.clock import clock
+from tests.faults.history import Writer, digest
+
+BACKEND = "tests.faults.recording.Backend"
+BACKENDS = {
+    "redis": "django_claims.backends.redis.RedisBackend",
+    "cache": "django_claims.backends.cache.CacheBackend",
+    "database": "django_claims.backends.database.DatabaseBackend",
+    "file": "django_claims.backends.file.FileBackend",
+    "memory": "django_claims.backends.memory.MemoryBackend",
+}
+
+writer: Writer
+Backend: type
+_numbers = itertools.count()
+
+
+def install(kind: str, writer_: Writer, mutants: Sequence[type] = ()) -> None:
+    """Make `Backend` the recording backend of this process, over one that may be broken."""
+    global writer, Backend
+    writer = writer_
+    module, name = BACKENDS[kind].rsplit(".", 1)
+    base = getattr(import_module(module), name)
+    Backend = type("Backend", (Recording, *mutants, base), {})
+
+
+class Recording:
+    """Comes before the backend in the order of resolution."""
+
+    def acquire(self, requests: Sequence[AcquireRequest]) -> Any:
+        first = requests[0]
+        about = {
+            "n": [request.name for request in requests], "tok": digest(first.token), "ttl": first.ttl_ms / 1000,
+            "i": next(_numbers),
+        }  # fmt: skip
+        answer, t0, t1 = _ask("acquire", about, lambda: super(Recording, self).acquire(requests))  # type: ignore[misc]
+        if isinstance(answer, Refusal):
+            why = "kept" if answer.flag is not None else "held" if answer.lease is not None else "line"
+            fence = answer.lease.fence if answer.lease else 0
+            writer.write("refused", **about, t0=t0, t1=t1, which=answer.name, why=why, fence=fence)
+        else:
+            writer.write("grant", **about, t0=t0, t1=t1, fence=answer[0].fence, srv=answer[0].acquired_us)
+        return answer
+
+    def renew(self, requests: Sequence[RenewRequest]) -> Any:
+        t0 = clock()
+        try:
+            answers = super().renew(requests)  # type: ignore[misc]
+        except BaseException as error:
+            t1 = clock()
+            for request in requests:
+                writer.write(
+                    "error", verb="renew", n=[request.name], tok=digest(request.token), i=-1, t0=t0, t1=t1,
+                    text=type(error).__name__,
+                )  # fmt: skip
+            raise
+        t1 = clock()
+        for request, answer in zip(requests, answers, strict=True):
+            writer.write(
+                "renew", n=[request.name], tok=digest(request.token), fence=request.fence, t0=t0, t1=t1,
+                srv=answer.now_us, res=answer.outcome.name.lower(),
+            )  # fmt: skip
+        return answers
+
+    def release(self, requests: Sequence[ReleaseRequest]) -> Any:
+        asked = [
+            {"n": [r.name], "tok": digest(r.token), "fence": r.fence, "rest": r.rest_ms, "i": next(_numbers)}
+            for r in requests
+        ]
+        t0 = clock()
+        for about in asked:
+            writer.write("ask", verb="release", t0=t0, **about)
+        try:
+            answers = super().release(requests)  # type: ignore[misc]
+        except BaseException as error:
+            t1 = clock()
+            for about in asked:
+                writer.write("error", verb="release", **about, t0=t0, t1=t1, text=type(error).__name__)
+            raise
+        t1 = clock()
+        for about, answer in zip(asked, answers, strict=True):
+            writer.write("release", **about, t0=t0, t1=t1, res=answer.name.lower())
+        return answers
+
+
+def _ask(verb: str, about: dict[str, Any], ask: Callable[[], Any]) -> tuple[Any, float, float]:
+    t0 = clock()
+    writer.write("ask", verb=verb, t0=t0, **about)
+    try:
+        answer = ask()
+    except BaseException as error:
+        writer.write("error", verb=verb, **about, t0=t0, t1=clock(), text=type(error).__name__)
+        raise
+    return answer, t0, clock()

@@ -1,0 +1,174 @@
+"""
+Runs: each grant of each name, with all that became of it, on one clock.
+
+The store says when it granted and renewed by a clock of its own. Every answer bounds the difference to ours; where
+all of them agree, as they do unless somebody turned a clock, its times are taken, else those around the question.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from tests.faults.history import Event
+
+
+@dataclass
+class Span:
+    """When something happened: not before `lo`, not after `hi`."""
+
+    lo: float
+    hi: float
+    p: str = ""
+    rest: float = 0.0  # so much later it is over, by its time as a lease is
+
+
+@dataclass
+class Run:
+    """One grant of one name. `asked`: when it was sent. `ended`: sure releases, `maybe_ended`: possible ones."""
+
+    name: str
+    token: str
+    fence: int
+    p: str
+    at: Span
+    asked: float
+    ttl: float
+    renewals: list[Span] = field(default_factory=list)
+    ended: list[Span] = field(default_factory=list)
+    maybe_ended: list[float] = field(default_factory=list)
+    dead_at: float = inf
+    forced: list[Span] = field(default_factory=list)
+
+    def earliest_end(self, before: float) -> float:
+        """Return the first moment at which somebody else may have it, by what was renewed for sure before a moment."""
+        last = max([self.at.lo, *(renewal.lo for renewal in self.renewals if renewal.hi <= before)])
+        ends = [last + self.ttl, self.dead_at, *self.maybe_ended]
+        ends += [span.lo + span.rest for span in (*self.ended, *self.forced)]
+        return min(ends)
+
+    def latest_end(self, overrun: float) -> float:
+        """Return the last moment at which its lease may have lived."""
+        if self.ended:
+            return min(span.hi + (span.rest + overrun if span.rest else 0.0) for span in self.ended)
+        last = max([self.at.hi, *(renewal.hi for renewal in self.renewals)])
+        if self.dead_at < inf:
+            last = max(last, self.dead_at)  # what it had sent may have been done
+        return last + self.ttl + overrun
+
+
+class Clocks:
+    """Brings the store's times onto the processes' clock, if that can be done."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        spans = [(e["srv"] / 1e6 - e["t1"], e["srv"] / 1e6 - e["t0"]) for e in events if e.get("srv")]
+        self.lo = max((lo for lo, _ in spans), default=0.0)
+        self.hi = min((hi for _, hi in spans), default=0.0)
+        # A store that says when it looked and not when it wrote is a little early.
+        self.agree = bool(spans) and self.lo <= self.hi + 0.001
+
+    def span(self, event: Event) -> Span:
+        lo, hi, srv = event["t0"], event["t1"], event.get("srv")
+        if srv and self.agree:
+            lo, hi = max(lo, srv / 1e6 - self.hi - 0.001), min(hi, srv / 1e6 - self.lo + 0.001)
+            if lo > hi:
+                lo, hi = event["t0"], event["t1"]
+        return Span(lo, hi, event["p"])
+
+
+@dataclass
+class Unanswered:
+    """An acquire of which nobody knows the outcome: it may have a lease from `t0` on."""
+
+    token: str
+    p: str
+    t0: float
+    ttl: float
+
+
+class Runs:
+    """All runs of a history, by name in order of grant; and what else happened to each name."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self.clocks = Clocks(e for e in events if e["ev"] in ("grant", "renew"))
+        self.by_name: dict[str, list[Run]] = defaultdict(list)
+        self.by_token: dict[str, list[Run]] = defaultdict(list)
+        self.unanswered: dict[str, list[Unanswered]] = defaultdict(list)
+        self.asked_tokens: set[str] = set()
+        self.dead: dict[str, float] = {}
+        self.last: dict[str, float] = defaultdict(float)
+        kinds: dict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            kinds[event["ev"]].append(event)
+            self.last[event["p"]] = max(self.last[event["p"]], event.get("t1", event.get("t", event.get("t0", 0.0))))
+        self.kinds = kinds
+        for event in (*kinds["dead"], *kinds["exit"]):
+            who = event.get("of", event["p"])
+            self.dead[who] = min(self.dead.get(who, inf), max(event["t"], self.last[who] if "of" in event else 0.0))
+        self._grants()
+        self._fates()
+        for runs in self.by_name.values():
+            runs.sort(key=lambda run: (run.at.lo, run.fence))
+
+    def _grants(self) -> None:
+        for event in self.kinds["grant"]:
+            for name in event["n"]:
+                again = next((r for r in self.by_token[event["tok"]] if r.name == name), None)
+                if again is not None and again.fence == event["fence"]:
+                    # The same token asked twice and the second answer came: granted by either, renewed by the last.
+                    again.renewals.append(Span(event["t0"], event["t1"], event["p"]))
+                    continue
+                run = Run(
+                    name, event["tok"], event["fence"], event["p"], self.clocks.span(event), event["t0"], event["ttl"],
+                    dead_at=self.dead.get(event["p"], inf),
+                )  # fmt: skip
+                self.by_name[name].append(run)
+                self.by_token[event["tok"]].append(run)
+
+    def _fates(self) -> None:
+        for event in self.kinds["renew"]:
+            if event["res"] == "renewed":
+                for run in self.of(event):
+                    run.renewals.append(self.clocks.span(event))
+        answered = {(e["tok"], e["i"]) for kind in ("grant", "refused", "release", "error") for e in self.kinds[kind]}
+        for event in self.kinds["release"]:
+            if event["res"] == "released":
+                for run in self.of(event):
+                    run.ended.append(Span(event["t0"], event["t1"], event["p"], event["rest"] / 1000))
+        for event in (*self.kinds["ask"], *self.kinds["error"]):
+            self.asked_tokens.add(event["tok"])
+            if event["ev"] == "ask" and (event["tok"], event["i"]) in answered:
+                continue
+            if event["verb"] == "release":
+                for name in event["n"]:
+                    for run in self.by_token[event["tok"]]:
+                        if run.name == name:
+                            run.maybe_ended.append(event["t0"] + event["rest"] / 1000)
+            elif event["verb"] == "acquire":
+                for name in event["n"]:
+                    self.unanswered[name].append(Unanswered(event["tok"], event["p"], event["t0"], event["ttl"]))
+        for event in self.kinds["force"]:
+            for run in self.by_name.get(event["n"][0], ()):
+                if run.fence == event["fence"] and event["res"]:
+                    run.forced.append(Span(event["t0"], event["t1"], event["p"]))
+                elif run.fence == event["fence"] and event["res"] is None:
+                    run.maybe_ended.append(event["t0"])
+
+    def of(self, event: Event) -> list[Run]:
+        """Return the runs that an event is about: by token and name."""
+        return [run for run in self.by_token.get(event["tok"], ()) if run.name in event["n"]]
+
+    def all(self) -> list[Run]:
+        return [run for runs in self.by_name.values() for run in runs]
+
+    def standstill(self, p: str, lo: float, hi: float) -> float:
+        """Return for how long a process stood still between two moments."""
+        gaps: dict[str, list[Any]] = self.__dict__.setdefault("_gaps", {})
+        if not gaps:
+            gaps[""] = []
+            for event in self.kinds["gap"]:
+                gaps.setdefault(event["p"], []).append((event["t0"], event["t1"]))
+        return sum(max(min(hi, t1) - max(lo, t0), 0.0) for t0, t1 in gaps.get(p, ()))
