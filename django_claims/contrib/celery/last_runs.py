@@ -16,6 +16,7 @@ from django_claims.handler import claim_backends
 from django_claims.holders import this_holder
 from django_claims.leases import Lease, Progress
 from django_claims.logs import get_logger
+from django_claims.names import MARK
 
 logger = get_logger(__name__)
 
@@ -37,12 +38,12 @@ class LastRuns:
     """
     The last runs of one schedule: taken over by each beat that becomes active, and written by it alone.
 
-    They lie in the progress of a lease of their own, which outlives the claim: so they work on every
-    backend, and a beat that another has followed is refused when it writes. Made anew for each take-over.
+    They lie in the progress of a lease that no listing shows, and that outlives the claim: so they work on
+    every backend, and a beat that another has followed is refused when it writes. Made anew for each hold.
     """
 
     def __init__(self, recipe: Claim, label: str) -> None:
-        self.name = claim(recipe.name, key="last-runs").name
+        self.name = MARK + claim(recipe.name, key="last-runs").name
         self._alias, self._label = recipe.using, label
         self._token, self._fence = new_token(), 0
         self._left: dict[str, Run] = {}

@@ -24,6 +24,7 @@ from tests.helpers import claims_settings, faults, stays, tidy, wait_until
 _tidy = pytest.fixture(autouse=True)(tidy)
 
 NAME = "beat:project"
+LAST_RUNS = LastRuns(claim(NAME), "beat").name
 HOUR = 3600.0
 
 
@@ -227,7 +228,7 @@ def test_an_entry_that_left_the_schedule_leaves_the_last_runs_too(make, app):
     tick_until(first, lambda: "quick" in first.sent)
     first.close()
 
-    assert "slow" not in last_runs.runs_of(claim_backends["default"].lease(f"{NAME}:'last-runs'"))
+    assert "slow" not in last_runs.runs_of(claim_backends["default"].lease(LAST_RUNS))
 
 
 def test_a_failed_send_counts_as_sent_as_it_does_with_celery(make):
@@ -286,12 +287,12 @@ def test_a_deposed_beat_writes_no_last_runs(make, caplog):
     force_release(NAME, fence=first._hold.fence)
     second = make()
     tick(second)  # adopts, and is the one who writes
-    kept = claim_backends["default"].lease(f"{NAME}:'last-runs'").progress
+    kept = claim_backends["default"].lease(LAST_RUNS).progress
 
     first._runs["slow"] = Run(1, 1)
     first._note(first._hold)
 
-    assert claim_backends["default"].lease(f"{NAME}:'last-runs'").progress == kept
+    assert claim_backends["default"].lease(LAST_RUNS).progress == kept
     assert first._hold.lost
 
 
@@ -311,7 +312,7 @@ def test_a_beat_whose_store_forgot_everything_learns_it_from_its_next_note(make)
 def test_last_runs_that_the_store_forgot_are_written_again(make):
     first = make()
     tick(first)
-    name = f"{NAME}:'last-runs'"
+    name = LAST_RUNS
     force_release(name, fence=claim_backends["default"].lease(name).fence)
 
     tick_until(first, lambda: last_runs.runs_of(claim_backends["default"].lease(name)).keys() == {"quick", "slow"})
