@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REQUIRED
+from tests.conftest import REQUIRED, missing
 
 EXAMPLE = Path(__file__).parent.parent / "example_project"
 SECONDS = 110  # of a demo; it takes 20 on a machine with little else to do
@@ -74,6 +74,18 @@ def test_the_demo_comes_out_right_on_a_redis_of_its_own(manage, redis_server):
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("ended with exit code 75") == 2
     assert "RedisBackend" in done.stdout
+    assert "every step came out as it must" in done.stdout
+
+
+@pytest.mark.long
+def test_the_demo_of_celery_comes_out_right(manage, redis_server):
+    if not importlib.util.find_spec("celery"):
+        missing("celery is not installed")
+
+    done = manage("demo", "--celery")
+
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("the last send of the one and the first of the other are") == 2
     assert "every step came out as it must" in done.stdout
 
 

@@ -9,6 +9,7 @@ From the environment:
 """
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -70,15 +71,31 @@ DATABASES = {
 }
 
 REDIS_URL = os.environ.get("REDIS_URL", "")
+KEY_PREFIX = os.environ.get("EXAMPLE_KEY_PREFIX", "example")
 
 if REDIS_URL:
     CACHES = {
         "default": {
             "BACKEND": "django_redis.cache.RedisCache",
             "LOCATION": REDIS_URL,
-            "KEY_PREFIX": os.environ.get("EXAMPLE_KEY_PREFIX", "example"),
+            "KEY_PREFIX": KEY_PREFIX,
         },
     }
     CLAIMS = {"default": {"BACKEND": "django_claims.backends.redis.RedisBackend"}}
 else:
     CLAIMS = {"default": {"BACKEND": "django_claims.backends.database.DatabaseBackend"}}
+
+# Celery, which needs Redis: see celery.py.
+CELERY_BROKER_URL = REDIS_URL or "redis://localhost:6379/0"
+CELERY_BROKER_TRANSPORT_OPTIONS = {"global_keyprefix": f"{KEY_PREFIX}:"}
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SEND_SENT_EVENT = True  # by whom it was sent, for the demo
+CELERY_WORKER_SEND_TASK_EVENTS = True
+CELERY_BEAT_SCHEDULER = "django_claims.contrib.celery.ClaimedPersistentScheduler"
+CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "celerybeat-schedule")
+CELERY_BEAT_SCHEDULE = {
+    "add-up": {"task": "reports.tasks.add_up", "schedule": timedelta(seconds=2)},
+    "tidy-reports": {"task": "reports.tasks.tidy_reports", "schedule": timedelta(seconds=2)},
+}
+EXAMPLE_TASK_SECONDS = 3  # longer than from one to the next

@@ -14,6 +14,7 @@ from django.conf import settings
 T = TypeVar("T")
 
 MANAGE = settings.BASE_DIR / "manage.py"
+CELERY = ("-m", "celery", "-A", "example", "--quiet")
 TICK = 0.05
 
 
@@ -22,12 +23,13 @@ class DemoFailure(Exception):
 
 
 class Run:
-    """One manage.py command in a process of its own; what it prints is kept."""
+    """One manage.py command, or other program of Python, in a process of its own; what it prints is kept."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, program: tuple[str, ...] = (str(MANAGE),)) -> None:
         self.command = " ".join(arguments)
         self.process = subprocess.Popen(
-            [sys.executable, str(MANAGE), *arguments],
+            [sys.executable, *program, *arguments],
+            cwd=settings.BASE_DIR,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -72,6 +74,11 @@ class Run:
                 return line.strip()
         raise DemoFailure(f"'{self.command}' did not print {text!r}, but:\n{self.printed}")
 
+    def end(self, seconds: float) -> None:
+        """SIGTERM, which it must answer by an end in order."""
+        self.process.terminate()
+        self.must_exit(0, seconds)
+
     def kill(self, seconds: float = 10.0) -> None:
         """SIGKILL: it gets no chance to let go of anything."""
         self.process.kill()
@@ -84,8 +91,8 @@ class Runs:
     def __init__(self) -> None:
         self._runs: list[Run] = []
 
-    def start(self, *arguments: str) -> Run:
-        run = Run(*arguments)
+    def start(self, *arguments: str, **how: tuple[str, ...]) -> Run:
+        run = Run(*arguments, **how)
         self._runs.append(run)
         return run
 

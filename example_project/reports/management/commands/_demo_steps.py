@@ -17,16 +17,28 @@ IMPORT = "import-orders"
 ROWS = 300  # of reports/data/orders.csv
 
 
-class Steps:
-    """The steps, in order; they share the clock, and the processes that they start."""
+class Story:
+    """What is told of the steps, with the time; they share the processes that they start."""
 
     def __init__(self, runs: Runs, write: Callable[[str], object]) -> None:
         self._runs = runs
         self._write = write
         self._began = time.monotonic()
-        self._stopped_fence = 0
-        self._long = self._patience = 0.0
         self.title = ""
+
+    def _begin(self, title: str) -> None:
+        self.title = title
+        self._write(f"\n{title}")
+
+    def _say(self, text: str) -> None:
+        self._write(f"{time.monotonic() - self._began:04.1f} s  {text}")
+
+
+class Steps(Story):
+    """The steps, in order."""
+
+    _stopped_fence = 0
+    _long = _patience = 0.0
 
     def run(self) -> None:
         """Take all steps."""
@@ -41,13 +53,6 @@ class Steps:
         self._begin("4. The next import is not stopped by that")
         self.run_again()
         self._say("Done: every step came out as it must.")
-
-    def _begin(self, title: str) -> None:
-        self.title = title
-        self._write(f"\n{title}")
-
-    def _say(self, text: str) -> None:
-        self._write(f"{time.monotonic() - self._began:04.1f} s  {text}")
 
     def seed(self) -> None:
         """Make the tables and the orders, and measure how long this machine takes to start one process."""

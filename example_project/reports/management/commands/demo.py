@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
@@ -19,6 +20,9 @@ from django_claims import ClaimError
 from reports.management.commands._demo_processes import MANAGE, DemoFailure, Runs, inner_environment
 from reports.management.commands._demo_redis import redis_server
 from reports.management.commands._demo_steps import Steps
+
+if TYPE_CHECKING:
+    from reports.management.commands._demo_celery import CelerySteps
 
 SECONDS = 300  # for all; it takes about 20 where nothing is wrong
 
@@ -32,19 +36,26 @@ class Command(BaseCommand):
             "--redis", action="store_true", help="On Redis instead of SQLite: that of REDIS_URL, else one of its own."
         )
         parser.add_argument(
+            "--celery",
+            action="store_true",
+            help="Two beats and a worker of Celery instead, one beat of which is killed; on Redis.",
+        )
+        parser.add_argument(
             "--in-place", action="store_true", help="On the data and settings at hand. (The demo starts itself so.)"
         )
 
-    def handle(self, *, redis: bool, in_place: bool, **options: Any) -> None:
+    def handle(self, *, redis: bool, celery: bool, in_place: bool, **options: Any) -> None:
+        if celery and not find_spec("celery"):
+            raise CommandError("Celery is not installed. Run: pip install -e '.[demo,celery]' in the clone.")
         # A plain SIGTERM would leave the processes behind that were started here, and Ctrl-C is no traceback.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
         if in_place:
-            self.take_steps()
+            self.take_steps(celery=celery)
         else:
-            sys.exit(self.start_afresh(redis=redis))
+            sys.exit(self.start_afresh(redis=redis or celery, celery=celery))
 
-    def start_afresh(self, *, redis: bool) -> int:
+    def start_afresh(self, *, redis: bool, celery: bool) -> int:
         """Run the steps in a process of their own, on an empty directory and a store without our keys."""
         key_prefix = f"example-demo-{secrets.token_hex(4)}"
         with ExitStack() as stack:
@@ -55,7 +66,8 @@ class Command(BaseCommand):
             environment = inner_environment(
                 EXAMPLE_VAR=directory, REDIS_URL=url, EXAMPLE_KEY_PREFIX=key_prefix, PYTHONUNBUFFERED="1"
             )
-            steps = subprocess.Popen([sys.executable, str(MANAGE), "demo", "--in-place"], env=environment)
+            what = ["--celery"] if celery else []
+            steps = subprocess.Popen([sys.executable, str(MANAGE), "demo", "--in-place", *what], env=environment)
             try:
                 return steps.wait(SECONDS)
             except subprocess.TimeoutExpired:
@@ -63,10 +75,14 @@ class Command(BaseCommand):
             finally:
                 end(steps)
 
-    def take_steps(self) -> None:
+    def take_steps(self, *, celery: bool) -> None:
         """Run the steps here."""
         with Runs() as runs:
-            steps = Steps(runs, self.stdout.write)
+            steps: Steps | CelerySteps = Steps(runs, self.stdout.write)
+            if celery:
+                from reports.management.commands._demo_celery import CelerySteps
+
+                steps = CelerySteps(runs, self.stdout.write)
             try:
                 steps.run()
             except (DemoFailure, ClaimError, DatabaseError) as error:
