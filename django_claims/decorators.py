@@ -5,20 +5,38 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from django.core.management.base import BaseCommand
 
 from django_claims import conf
-from django_claims.claims import Claim
+from django_claims.claims import Claim, OnLost
 from django_claims.clock import Duration, milliseconds
 from django_claims.commands import Guard, guard_command, values_of
 from django_claims.exceptions import ClaimRefused, InvalidClaim
 from django_claims.names import checked
 
 Target = TypeVar("Target", bound=Callable[..., Any])
+
+C = TypeVar("C", bound=type[BaseCommand])
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Skipping(Protocol):
+    """What `single_instance(on_refused="skip")` gives: a function that is refused returns None."""
+
+    @overload
+    def __call__(self, target: C, /) -> C: ...
+    @overload
+    def __call__(
+        self, target: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
+    @overload
+    def __call__(self, target: Callable[P, R], /) -> Callable[P, R | None]: ...
+
 
 FOR_TASKS = (
     "{!r} is a Celery task: import single_instance from django_claims.contrib.celery, and write it below @shared_task."
@@ -35,13 +53,28 @@ def single_instance(
     using: str = conf.DEFAULT_ALIAS,
     ttl: Duration | None = None,
     timeout: Duration | None = 0.0,
-    on_refused: str = "fail",
-    on_lost: str | None = None,
+    on_refused: Literal["fail"] = "fail",
+    on_lost: OnLost | None = None,
     min_hold: Duration = 0.0,
     max_hold: Duration | None = None,
     exit_code: int | None = None,
     stop_on_shutdown: bool | None = None,
 ) -> Callable[[Target], Target]: ...
+@overload
+def single_instance(
+    *,
+    on_refused: Literal["skip"],
+    name: str | None = None,
+    key: Any = None,
+    using: str = conf.DEFAULT_ALIAS,
+    ttl: Duration | None = None,
+    timeout: Duration | None = 0.0,
+    on_lost: OnLost | None = None,
+    min_hold: Duration = 0.0,
+    max_hold: Duration | None = None,
+    exit_code: int | None = None,
+    stop_on_shutdown: bool | None = None,
+) -> Skipping: ...
 def single_instance(
     target: Any = None,
     /,
@@ -192,9 +225,10 @@ def comes_down_to(function: Any, wanted: Callable[..., Any]) -> bool:
         if isinstance(one, functools.partial):
             left.append(one.func)
         if hasattr(one, "__wrapped__"):
-            left.append(one.__wrapped__)
+            left.append(one.__wrapped__)  # pyright: ignore[reportAttributeAccessIssue]
         elif (code := getattr(one, "__code__", None)) is not None and code.co_flags & inspect.CO_VARARGS:
-            left += [cell.cell_contents for cell in one.__closure__ or () if inspect.isroutine(_content(cell))]
+            cells = getattr(one, "__closure__", None) or ()
+            left += [cell.cell_contents for cell in cells if inspect.isroutine(_content(cell))]
     return False
 
 

@@ -30,7 +30,7 @@ class ClaimLogger(_Adapter):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         if not self.isEnabledFor(level):
             return
-        extra: dict[str, object] = dict.fromkeys(KEYS.values())
+        extra: dict[str, Any] = dict.fromkeys(KEYS.values())
         for place, key in _places(str(msg)):
             value = args[place]
             extra[key] = value if value is None or isinstance(value, int) else str(value)

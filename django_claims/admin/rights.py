@@ -40,7 +40,7 @@ class ClaimRights(_ModelAdmin):
         """Say whether this user may do this to claims at all."""
         if act != "view" and conf.admin_read_only():
             return False
-        return bool(request.user.has_perm(f"django_claims.{PERMISSIONS[act]}"))
+        return bool(request.user.has_perm(f"django_claims.{PERMISSIONS[act]}"))  # pyright: ignore[reportAttributeAccessIssue]
 
     def allows(self, request: HttpRequest, act: str, alias: str, name: str) -> bool:
         """Say whether this user may do this to this claim now."""

@@ -156,7 +156,7 @@ class PymemcacheLink(Link):
         try:
             if client.sock is None:
                 client._connect()
-            client.sock.sendall(b"".join(lines))
+            client.sock.sendall(b"".join(lines))  # pyright: ignore[reportOptionalMemberAccess]
             said = _Answers(client.sock)
             answers = [said.line() for _ in writes]
             if marked and (item := said.item()) and item.value == writes[0].value:

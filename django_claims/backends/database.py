@@ -313,7 +313,7 @@ class DatabaseBackend(DatabaseHanding):
             lease = None if row is None else tables.lease_of(row, self.alias)
             if lease is None or lease.fence != fence:
                 return False
-            seen = {"seen_fence": row.fence, "seen_token": row.token}
+            seen = {"seen_fence": row.fence, "seen_token": row.token}  # pyright: ignore[reportOptionalMemberAccess]
             return bool(tables.FORCE.run(connection, digest=digest(name), **seen))
 
         return self._ask(verb)

@@ -103,7 +103,7 @@ class DatabaseFlags(BaseClaimBackend):
             flag = None if row is None else tables.flag_of(row, self.alias)
             if flag is None:
                 return None
-            values = {"flag_kind": row.flag_kind, "news_until_us": row.now + row.ttl_ms * 1000}
+            values = {"flag_kind": row.flag_kind, "news_until_us": row.now + row.ttl_ms * 1000}  # pyright: ignore
             return flag if tables.CLEAR.run(connection, digest=digest(name), **values) else None
 
         return self._ask(verb)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from django.utils.module_loading import import_string
 
@@ -44,14 +45,14 @@ class MemoryBackend(BaseClaimBackend):
 
     def __init__(self, settings: AliasSettings) -> None:
         super().__init__(settings)
-        chosen = settings.options.get("clock", clock)
+        chosen: Any = settings.options.get("clock", clock)
         if isinstance(chosen, str):
             chosen = import_string(chosen)
         if not callable(chosen):
             raise InvalidClaimsSetting(
                 f"CLAIMS[{self.alias!r}]['OPTIONS']['clock'] should be a callable that returns seconds, not {chosen!r}."
             )
-        self._clock: Callable[[], float] = chosen
+        self._clock: Callable[[], float] = chosen  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def _store(self) -> Store:

@@ -15,7 +15,7 @@ from django_claims.database.models import LeaseRow
 class Now(models.Func):
     """The database's clock as microseconds after 1970, at the statement and not at the transaction."""
 
-    output_field = models.BigIntegerField()
+    output_field = models.BigIntegerField()  # pyright: ignore[reportAssignmentType]
     arity = 0
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:

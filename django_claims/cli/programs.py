@@ -71,7 +71,7 @@ class Program:
     def _popen(self, words: list[str]) -> subprocess.Popen[bytes]:
         # What we were given open (a socket of systemd's) is the program's as well; of ours nothing is inheritable.
         group: dict[str, Any] = {} if self.has_keys or os.name != "posix" else {"process_group": 0}
-        return subprocess.Popen(words, env=self._environment, close_fds=False, **group)
+        return subprocess.Popen(words, env=self._environment, close_fds=False, **group)  # pyright: ignore[reportReturnType]
 
     @property
     def process_id(self) -> ProcessId | None:

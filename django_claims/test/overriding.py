@@ -64,7 +64,7 @@ class OverrideClaims(TestContextDecorator):
         return self.enable()
 
     def enable(self) -> ClaimsInTest:
-        clock = WallClock() if self._clock == "wall" else self._clock
+        clock = WallClock() if isinstance(self._clock, str) else self._clock
         with ExitStack() as stack:
             settings = _in_memory(self._params)  # before all: wrong ones change nothing
             stack.enter_context(set_aside())

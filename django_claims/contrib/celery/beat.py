@@ -248,9 +248,9 @@ class ClaimedSchedulerMixin(_Base):  # type: ignore[misc]
             return
         known = self.old_schedulers  # as of the last look at the schedule: a new one may cost a query
         if known is not None:
-            for name, entry in known.items():
+            for name, entry in known.items():  # pyright: ignore[reportGeneralTypeIssues]
                 self._runs.setdefault(name, run_of(entry))
-            for name in self._runs.keys() - known.keys():
+            for name in self._runs.keys() - known.keys():  # pyright: ignore[reportGeneralTypeIssues]
                 del self._runs[name]
         self._note_from = clock() + RENOTE_SECONDS
         try:

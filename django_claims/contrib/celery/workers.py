@@ -127,13 +127,13 @@ class WatchChildren(bootsteps.StartStopStep):  # type: ignore[misc]
         self.entry: Any = None
         super().__init__(worker, **kwargs)
 
-    def start(self, worker: Any) -> None:
+    def start(self, worker: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         if is_prefork(worker):
             _children.clear()
             look(worker)
             self.entry = worker.timer.call_repeatedly(LOOK_SECONDS, look, (worker,))
 
-    def stop(self, worker: Any) -> None:
+    def stop(self, worker: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         if self.entry is not None:
             self.entry.cancel()
             self.entry = None
