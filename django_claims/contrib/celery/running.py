@@ -72,13 +72,13 @@ class _Run:
         if was_done:
             hold.rest_not()
             raise self.done_before()
+        if self.may_go_back and hold.stops_for_shutdown:
+            raise self.back(hold, StopRequested(hold.name, "its worker shuts down"))
         try:
             result = body()
         except StopRequested as stop:
-            if self.delivery.is_message and self.task.acks_late and hold.stops_for_shutdown and stop.name == hold.name:
-                hold.rest_not()
-                logger.info("Task goes back into the queue: %s %s", stop, self.where)
-                raise Reject(stop, requeue=True) from stop
+            if self.may_go_back and hold.stops_for_shutdown and stop.name == hold.name:
+                raise self.back(hold, stop) from None
             logger.info("Task stopped: %s %s", stop, self.where)
             result = {"stopped": True, "claim": stop.name, "reason": stop.reason, "by": stop.by}
         except Retry:
@@ -93,7 +93,9 @@ class _Run:
             raise
         except MemoryError:
             raise
-        except Exception:
+        except Exception as error:
+            if self.will_retry(error):
+                hold.rest_not()
             self.delivery.leave_mark()
             raise
         except BaseException:  # killed, and to be run again if its message is delivered again
@@ -101,6 +103,25 @@ class _Run:
             raise
         self.delivery.leave_mark()
         return result
+
+    def will_retry(self, error: Exception) -> bool:
+        """Say whether Celery's autoretry, which is around us, is about to try again."""
+        wanted = tuple(getattr(self.task, "autoretry_for", None) or ())
+        unwanted = tuple(getattr(self.task, "dont_autoretry_for", None) or ())
+        if not isinstance(error, wanted) or isinstance(error, unwanted):
+            return False
+        most = (getattr(self.task, "retry_kwargs", None) or {}).get("max_retries", self.task.max_retries)
+        return most is None or self.request.retries < most
+
+    @property
+    def may_go_back(self) -> bool:
+        """Whether the message is still the broker's, who gives it to another worker."""
+        return self.delivery.is_message and bool(self.task.acks_late)
+
+    def back(self, hold: Hold, stop: StopRequested) -> Reject:
+        hold.rest_not()
+        logger.info("Task goes back into the queue: %s %s", stop, self.where)
+        return Reject(stop, requeue=True)
 
     def refused(self, refused: Refused) -> Any:
         """Say what becomes of a task that may not run now."""
@@ -145,7 +166,7 @@ class _Run:
         """Send the task again, as it is: its own count of retries is for its own failures."""
         seconds = self.delivery.send_again("retry", refused.lease if refused else None)
         logger.info("Task is refused and tried again in %.1f s: %s %s", seconds, error, self.where)
-        return Retry(exc=error, when=seconds)
+        return Retry(f"Retry in {seconds:.1f} s: {error}", exc=error, when=seconds)
 
     def cannot_tell(self, error: BackendUnavailable) -> None:
         """Send again what must not be dropped, since the store gave no answer."""

@@ -146,13 +146,27 @@ _threads: set[threading.Thread] = set()
 def look(worker: Any) -> None:
     """See which children are gone since the last look, and free what they held if they did not end by themselves."""
     pool = getattr(worker.pool, "_pool", None)
-    now = {process.pid: process for process in list(getattr(pool, "_pool", None) or ())}
-    gone = [process for pid, process in _children.items() if pid not in now]
-    _children.clear()
-    _children.update(now)
-    killed = {process.pid for process in gone if process.exitcode not in CLEAN_EXITS}
+    for process in list(getattr(pool, "_pool", None) or ()):
+        _children.setdefault(process.pid, process)
+    codes = {pid: code for pid, process in _children.items() if (code := _exit_code(process)) is not None}
+    for pid in codes:
+        del _children[pid]
+    killed = {pid for pid, code in codes.items() if code not in CLEAN_EXITS}
     if killed:
         _in_thread(lambda: free_dead(lambda holder: holder.pid in killed))
+
+
+def _exit_code(process: Any) -> int | None:
+    """Return how a child has ended, or None. The pool, which looks every few seconds, finds it as it was."""
+    if hasattr(os, "waitid"):
+        try:
+            found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # the pool was faster
+            return -1 if process.exitcode is None else int(process.exitcode)
+        if found is None:
+            return None
+        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    return None if process.exitcode is None else int(process.exitcode)
 
 
 def free_dead(is_meant: Callable[[Holder], bool]) -> int:

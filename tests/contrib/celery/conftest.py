@@ -1,17 +1,20 @@
 """A broker, a store, workers: real ones; and a client of the test's own."""
 
 import contextlib
+import gc
 import importlib.util
 import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import uuid
 from pathlib import Path
 
 import pytest
 from celery import Celery
+from kombu import pools
 
 from django_claims import claim
 from django_claims.clock import clock
@@ -19,14 +22,16 @@ from django_claims.handler import claim_backends
 from tests.conftest import missing
 from tests.helpers import wait_until
 from tests.processes.children import PROJECT, SECONDS, Child, end
+from tests.servers import free_port
 
 HERE = Path(__file__).parent / "project"
 
 LAUNCH = """
 import sys
 from celery.__main__ import main
-sys.argv[0] = "celery"
-sys.exit(main())
+if __name__ == "__main__":
+    sys.argv[0] = "celery"
+    sys.exit(main())
 """
 
 
@@ -112,6 +117,11 @@ class Site:
         )
         self.workers = []
 
+    def use_broker(self, url):
+        """Have another broker, from now on."""
+        self.env["WORK_BROKER"] = self.app.conf.broker_url = url
+        self.app.conf.broker_transport_options = {}
+
     def worker(self, pool="prefork", *arguments, **how):
         self.workers.append(CeleryWorker(self, pool, *arguments, **how))
         return self.workers[-1]
@@ -142,7 +152,14 @@ class Site:
     def close(self):
         for worker in self.workers:
             worker.close()
+            print(
+                f"--- {worker.node}, exit status {worker.process.returncode}\n{worker.log}"
+            )  # shown if the test fails
+        self.app.backend.result_consumer.stop()
+        self.app.backend.client.connection_pool.disconnect()
         self.app.close()
+        pools.reset()
+        gc.collect()
 
 
 @pytest.fixture
@@ -178,3 +195,66 @@ def measured(what, seconds):
 
 
 __all__ = ["measured", "said", "signal"]
+
+
+class RabbitServer:
+    """A private node, with an epmd of its own."""
+
+    def __init__(self, directory, program):
+        self.directory = directory
+        self.directory.mkdir(parents=True)
+        self.port = free_port()
+        home = {
+            "HOME": str(directory),
+            "RABBITMQ_NODENAME": f"claims{os.getpid()}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_MNESIA_BASE": str(directory / "data"),
+            "RABBITMQ_LOG_BASE": str(directory),
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
+            "RABBITMQ_CONF_ENV_FILE": str(directory / "none.conf"),
+            "ERL_EPMD_PORT": str(free_port()),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+        }
+        (directory / "plugins").write_text("[].")
+        self.env = {**os.environ, **home}
+        self._log = (directory / "log").open("wb")
+        # As a child of ours, that can be ended: the node would leave one behind.
+        self._epmd = subprocess.Popen(["epmd"], env=self.env, stdin=subprocess.DEVNULL, stdout=self._log)
+        self._process = subprocess.Popen(
+            [program], env=self.env, cwd=directory, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
+            start_new_session=True,
+        )  # fmt: skip
+        self.url = f"amqp://guest:guest@127.0.0.1:{self.port}//"
+        try:
+            wait_until(self._answers, 60)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _answers(self):
+        assert self._process.poll() is None, (self.directory / "log").read_text()[-2000:]
+        return b"completed with" in (self.directory / "log").read_bytes()
+
+    def stop(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # a script, and the node that it has started
+        self._process.wait(20)
+        self._epmd.kill()
+        self._epmd.wait(20)
+        self._log.close()
+
+
+RABBIT_PROGRAMS = ("/usr/lib/rabbitmq/bin/rabbitmq-server",)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory):
+    program = next((program for program in RABBIT_PROGRAMS if os.access(program, os.X_OK)), None)
+    if program is None:
+        missing("no rabbitmq-server")
+    server = RabbitServer(tmp_path_factory.mktemp("rabbit") / "node", program)
+    yield server.url
+    server.stop()

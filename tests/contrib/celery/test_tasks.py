@@ -511,6 +511,22 @@ def test_a_task_that_retries_itself_is_not_refused_by_its_own_min_hold(app):
     assert lease("task:tries").state == "resting"
 
 
+@pytest.mark.parametrize(
+    "error, retries, free",
+    [(ValueError(), 0, True), (ValueError(), 1, True), (ValueError(), 2, False), (KeyError(), 0, False)],
+)
+def test_nor_is_one_that_celery_retries_for_it(app, error, retries, free):
+    @app.task(name="auto", autoretry_for=(LookupError, ValueError), dont_autoretry_for=(KeyError,), max_retries=2)
+    @single_instance(min_hold=60)
+    def auto():
+        raise error
+
+    state, _, _ = run_as_message(app, auto, retries=retries)
+
+    assert state == ("RETRY" if free else "FAILURE")
+    assert (lease("task:auto") is None) is free
+
+
 @pytest.mark.parametrize("error", [ValueError("no luck"), SystemExit(1), KeyboardInterrupt()])
 def test_whatever_ends_the_body_the_claim_is_free(app, error):
     @app.task(name="ends")

@@ -19,7 +19,6 @@ app = Celery("work")
 app.conf.update(
     broker_url=os.environ["WORK_BROKER"],
     result_backend=os.environ["WORK_RESULTS"],
-    broker_transport_options={"global_keyprefix": os.environ["JOBS_PREFIX"]},
     result_backend_transport_options={"global_keyprefix": os.environ["JOBS_PREFIX"]},
     task_default_queue=os.environ["JOBS_PREFIX"],
     worker_prefetch_multiplier=1,
@@ -29,7 +28,9 @@ app.conf.update(
     result_expires=600,
 )
 options = json.loads(os.environ.get("WORK_OPTIONS", "{}"))
-app.conf.broker_transport_options = {**app.conf.broker_transport_options, **options.pop("transport", {})}
+if app.conf.broker_url.startswith("redis"):
+    keys = {"global_keyprefix": os.environ["JOBS_PREFIX"]}
+    app.conf.broker_transport_options = {**keys, **options.pop("transport", {})}
 app.conf.update(options)
 
 
@@ -88,6 +89,13 @@ def unguarded(seconds=0.0):
     tell("end")
 
 
+@shared_task
+def unguarded_early(seconds=0.0):
+    tell("start")
+    sleep(seconds)
+    tell("end")
+
+
 @shared_task(acks_late=True)
 @single_instance(ttl=30)
 def late_failing(seconds=0.0):
@@ -96,13 +104,13 @@ def late_failing(seconds=0.0):
 
 
 @shared_task
-@single_instance(name="task:work", ttl=30, on_refused="retry")
+@single_instance(name="task:work.work", ttl=30, on_refused="retry")
 def patient(seconds=0.0):
     return body(seconds)
 
 
 @shared_task
-@single_instance(name="task:work", ttl=30, on_refused="fail")
+@single_instance(name="task:work.work", ttl=30, on_refused="fail")
 def strict(seconds=0.0):
     return body(seconds)
 
