@@ -53,10 +53,10 @@ class ActPages(ClaimRights):
             messages.warning(request, stores.off().text)
             return self._back(request)
         aims = read_aims(request.POST)
-        if act in ("stop", "force_release") and any(aim.fence is None for aim in aims):
-            if "name" in request.POST:
-                raise BadRequest("Which run? The fence is missing.")
-            aims = [aim for aim in aims if aim.fence is not None]  # what is selected but does not run
+        if "name" not in request.POST:
+            aims = [aim for aim in aims if _concerns(act, aim)]
+        elif act in ("stop", "force_release") and aims[0].fence is None:
+            raise BadRequest("Which run? The fence is missing.")
         if not aims:
             messages.warning(request, _("Nothing was selected that this can be done to."))
             return self._back(request)
@@ -103,6 +103,7 @@ class ActPages(ClaimRights):
             "title": ACTS[act].label,
             "act": ACTS[act],
             "rows": rows,
+            "notices": report.notices,
             "form": form,
             "back": request.POST.get("back", ""),
             "from": request.POST.get("from", ""),
@@ -174,6 +175,11 @@ class ActPages(ClaimRights):
         if followed:
             query.setlist("run", followed[:FOLLOWED])
         return self.page_url("changelist") + (f"?{query.urlencode()}" if query else "")
+
+
+def _concerns(act: str, aim: Aim) -> bool:
+    """Say whether an act can be done to one of a selection: not all of them run, or can be read."""
+    return bool(aim.fence) if act == "stop" else aim.fence is not None if act == "force_release" else True
 
 
 def _named(name: str) -> SafeString:

@@ -22,6 +22,7 @@ from django_claims.admin.forms import form_for
 from django_claims.admin.listing import PER_PAGE, Listing, Query, browse
 from django_claims.admin.rows import Row
 from django_claims.admin.tables import columns, filter_choices, page_links, summary
+from django_claims.cli.words import finite
 from django_claims.clock import iso, wall
 from django_claims.exceptions import InvalidClaim
 from django_claims.handler import claim_backends
@@ -66,14 +67,14 @@ class LiveClaimAdmin(ActPages):
             html = render_to_string("admin/django_claims/_facts.html", context, request)
             row: Row = context["row"]
             said = {"said": context["said"], "read": context["read"], "follows": row.is_asked}
-            return JsonResponse({"claim": row.as_dict(), "html": html, **said})
+            return JsonResponse({"claim": finite(row.as_dict()), "html": html, **said})
         context = {**self._page_context(request), **self._list_context(request)}
         listing: Listing = context["listing"]
         parts = {part: render_to_string(f"admin/django_claims/_{part}.html", context, request)
                  for part in ("rows", "notices", "followed", "empty")}  # fmt: skip
         return JsonResponse(
             {
-                "leases": [row.as_dict() for row in listing.rows],
+                "leases": [finite(row.as_dict()) for row in listing.rows],
                 "total": listing.total,
                 "page": listing.page,
                 "per_page": PER_PAGE,
@@ -84,8 +85,7 @@ class LiveClaimAdmin(ActPages):
                 "read": context["read"],
                 "follows": any(row.lease is not None for row in listing.followed),
                 **parts,
-            },
-            json_dumps_params={"allow_nan": False},
+            }
         )
 
     def change_view(

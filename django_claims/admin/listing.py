@@ -180,19 +180,22 @@ class _Browsing:
 
     def _follow(self, listing: Listing) -> None:
         """Look what has become of the runs that somebody asked to stop: 'fence key' each."""
-        shown = {(row.name, row.alias): row for row in listing.rows}
+        wanted: list[tuple[str, Pair]] = []
         for run in self.query.followed:
             fence, _, key = run.partition(" ")
             parts = keys.find(key, lambda alias: [name for name, of in self.live if of == alias])
-            if parts is None or parts[0] not in self.found:
-                continue
-            alias, name = parts
-            pair = (name, alias)
-            row = shown.get(pair) or next(iter(self.read([pair]) if pair in self.live else []), None)
+            if parts is not None and parts[0] in self.found:
+                wanted.append((fence, (parts[1], parts[0])))
+        now = {(row.name, row.alias): row for row in listing.rows}
+        elsewhere = [pair for _, pair in wanted if pair not in now]
+        self.live.update(elsewhere)  # a listing that may miss some does not tell that one has ended
+        now.update({(row.name, row.alias): row for row in self.read(elsewhere)})
+        for fence, pair in wanted:
+            row = now.get(pair)
             if row is not None and row.fence == fence:
                 listing.followed.append(row)
-            elif alias not in self.report.unanswered:  # else nobody can tell
-                listing.followed.append(Row(alias, name))
+            elif pair[1] not in self.report.unanswered:  # else nobody can tell
+                listing.followed.append(Row(pair[1], pair[0]))
 
 
 def _group(pair: Pair) -> str:

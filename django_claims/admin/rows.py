@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 
 from django_claims.admin import words
 from django_claims.admin.keys import key_of
+from django_claims.clock import iso
 from django_claims.leases import Lease, Progress, StopFlag
 
 STOPPABLE = ("held", "stop_asked", "stopping", "overdue", "handed_over")
@@ -132,6 +133,10 @@ class Row:
     @property
     def beat(self) -> str:
         return words.since(self.lease.renewed_at, self.lease.read_at) if self.lease and self.lease.renewed_at else ""
+
+    @property
+    def renewed_at(self) -> str:
+        return iso(self.lease.renewed_at) or "" if self.lease else ""
 
     @property
     def left(self) -> str:

@@ -100,9 +100,10 @@ class Contents:
 
     def leases_of(self, names: list[str]) -> dict[str, Lease]:
         """Return the leases of some names."""
-        if self.leases is not None:
-            return {name: self.leases[name] for name in names if name in self.leases}
-        return {lease.name: lease for lease in claim_backends[self.alias].leases_of(names)} if names else {}
+        known = self.leases or {}
+        others = [name for name in names if name not in known]
+        found = {lease.name: lease for lease in claim_backends[self.alias].leases_of(others)} if others else {}
+        return {name: known[name] for name in names if name in known} | found
 
 
 def contents(alias: str, report: Report) -> Contents:

@@ -64,7 +64,10 @@ def moment(value: datetime | None) -> str:
     """Return a time of the reader's zone: of today without the date."""
     if value is None:
         return ""
-    local = timezone.localtime(value)
+    try:
+        local = timezone.localtime(value)
+    except OverflowError:  # of a foreign record, at the end of time
+        return value.isoformat(timespec="seconds")
     if local.date() == timezone.localtime(wall()).date():
         return formats.time_format(local.time(), "H:i:s")
     return formats.date_format(local, "SHORT_DATE_FORMAT") + " " + formats.time_format(local.time(), "H:i:s")

@@ -80,13 +80,14 @@ def say_json(command: BaseCommand, record: dict[str, Any]) -> None:
     try:
         line = json.dumps(record, allow_nan=False)
     except ValueError:  # a progress of NaN or infinity, which JSON has not
-        line = json.dumps(_finite(record))
+        line = json.dumps(finite(record))
     command.stdout.write(line)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Return what JSON has of a record: its numbers know neither NaN nor infinity."""
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: finite(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

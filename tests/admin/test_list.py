@@ -1,13 +1,16 @@
 """The list of live claims: what it shows, finds, sorts and cuts, and what it says when it cannot."""
 
+import json
 import re
 
 import pytest
 
 from django_claims import claim, list_claims, request_stop
 from django_claims.admin.keys import key_of
+from django_claims.backends import memory
 from django_claims.backends.memory import MemoryBackend
 from django_claims.exceptions import BackendUnavailable, UnsupportedFeature
+from django_claims.leases import LeasePage
 from tests.admin.conftest import CHANGE, FLAGS, LIST, ROWS, SHARED, look, tell
 from tests.helpers import FLAKY, faults
 
@@ -19,6 +22,15 @@ class CannotListBackend(MemoryBackend):
 
     def leases(self, **kwargs):
         raise UnsupportedFeature("listing", self.alias)
+
+
+class SeesNothingBackend(MemoryBackend):
+    """A backend whose listing has missed all of them."""
+
+    is_process_local = False
+
+    def leases(self, **kwargs):
+        return LeasePage(leases=[], total=0, page=1, per_page=100, complete=False)
 
 
 class MissesSomeBackend(MemoryBackend):
@@ -323,3 +335,32 @@ def test_no_script_or_style_stands_in_a_page(staff, held):
         ours = page.source.split('id="content-main"')[1]
         assert re.findall(r"<script(?![^>]*\bsrc=)", ours) == []
         assert not re.search(r"<style|\sstyle=|\son\w+=", ours)
+
+
+def test_a_run_is_followed_where_the_listing_misses_it(staff, shared, held):
+    shared(f"{__name__}.SeesNothingBackend")
+    fence = held("a").fence
+
+    page = look(staff, run=f"{fence} default:a")
+
+    assert page.names == []
+    assert "a: Running" in page.text
+
+
+def test_a_foreign_record_of_any_kind_breaks_no_page(staff, held):
+    tell(held("nan"), 1, 2)
+    tell(held("late"), 1, 2)
+    tell(held("text"), 1, 2)
+    rows = next(iter(memory.stores.values())).rows
+    rows["nan"].progress = '[NaN, Infinity, "n", 0]'
+    rows["text"].progress = '["<b>", [1], {"x": 1}, 0]'
+    rows["late"].expires_us = 253_402_300_799_000_000  # the last second of the year 9999
+    request_stop("kept", keep=True)
+
+    for address, *args in ((LIST,), (CHANGE, "default:nan"), (CHANGE, "default:text"), (CHANGE, "default:late")):
+        page = look(staff, address, *args)
+        assert page.status == 200
+        assert "<b>" not in page.source.split('id="content-main"')[1]
+    for query in ({}, {"claim": "default:nan"}, {"claim": "default:late"}, {"o": "progress"}, {"o": "left"}):
+        source = look(staff, ROWS, **query).source
+        json.loads(source, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
