@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from urllib.parse import quote as url_quote
 
 from django.contrib import messages
 from django.contrib.admin.utils import quote
@@ -17,7 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_claims import conf
-from django_claims.admin import logs, stores, words
+from django_claims.admin import logs, stores
 from django_claims.admin.acts import ACTS, Aim, Outcome, perform
 from django_claims.admin.forms import ReasonForm, form_for, read_aims
 from django_claims.admin.keys import key_of
@@ -30,8 +31,8 @@ from django_claims.leases import Lease, StopFlag
 SHOWN = 120
 """Letters of a name in a message."""
 
-FOLLOWED = 20
-"""Runs that the list follows after a stop."""
+LONGEST = 1800
+"""Letters of an address: of a selection, as many runs are followed after a stop as it takes."""
 
 
 class ActPages(ClaimRights):
@@ -127,11 +128,7 @@ class ActPages(ClaimRights):
                 break
             outcomes[outcome] += 1
             if outcome is Outcome.DONE:
-                how_long = _("until %(time)s") % {"time": words.moment(until)} if until else _("until cleared")
-                noted = logs.write(
-                    request, act, alias=aim.alias, name=aim.name, fence=aim.fence, reason=reason, until=how_long
-                )
-                if not noted:
+                if not logs.write(request, act, aim, reason=reason, until=until):
                     messages.warning(request, _("The admin log could not be written."))
                 if act != "clear_stop" and aim.fence is not None:
                     followed.append(f"{aim.fence} {key_of(aim.alias, aim.name)}")
@@ -141,7 +138,7 @@ class ActPages(ClaimRights):
                 "%(count)d claim is not yours to touch.", "%(count)d claims are not yours to touch.", denied
             )
             messages.warning(request, text % {"count": denied})
-        if outcomes[Outcome.DONE] and request.POST.get("from") == "claim":
+        if outcomes[Outcome.DONE] and request.POST.get("from") == "claim" and self.has_view_permission(request):
             return HttpResponseRedirect(self.page_url("change", quote(key_of(aims[0].alias, aims[0].name))))
         return self._back(request, followed)
 
@@ -163,18 +160,22 @@ class ActPages(ClaimRights):
             ) % {"count": left - 1}
         self.message_user(request, text, messages.ERROR)
 
-    def _back(self, request: HttpRequest, followed: Any = ()) -> HttpResponse:
+    def _back(self, request: HttpRequest, followed: Sequence[str] = ()) -> HttpResponse:
+        if not self.has_view_permission(request):
+            return HttpResponseRedirect(reverse("admin:index", current_app=self.admin_site.name))
         if request.POST.get("from") == "flags":
             url = reverse("admin:django_claims_stoprequestrow_changelist", current_app=self.admin_site.name)
             return HttpResponseRedirect(url)
         return HttpResponseRedirect(self._list_url(request.POST.get("back", ""), followed))
 
-    def _list_url(self, back: str, followed: Any = ()) -> str:
+    def _list_url(self, back: str, followed: Sequence[str] = ()) -> str:
         """Return the list as it was: only its query is taken from the form, never a place to go to."""
-        query = QueryDict(back[:4000], mutable=True)
-        if followed:
-            query.setlist("run", followed[:FOLLOWED])
-        return self.page_url("changelist") + (f"?{query.urlencode()}" if query else "")
+        query = QueryDict(back[:LONGEST], mutable=True)
+        query.setlist("run", [])
+        for run in followed:
+            if len(query.urlencode()) + len(url_quote(run)) < LONGEST:
+                query.appendlist("run", run)
+        return self.page_url("changelist") + (f"?{query.urlencode()}" if query.urlencode() else "")
 
 
 def _concerns(act: str, aim: Aim) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import BadRequest
 from django.http import QueryDict
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from django_claims.admin.acts import Aim
@@ -40,6 +41,8 @@ class KeepForm(ReasonForm):
     def clean_until(self) -> datetime | None:
         until: datetime | None = self.cleaned_data["until"]
         now = wall()
+        if until is not None and timezone.is_naive(until):  # USE_TZ = False
+            until = timezone.make_aware(until)
         if until is not None and not now < until < now + timedelta(days=36500):
             raise forms.ValidationError(_("Choose a time to come, or leave it empty."))
         return until

@@ -1,6 +1,8 @@
 """The buttons: what each does, to which run, and what it leaves alone."""
 
 import re
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.admin.models import CHANGE as CHANGED
@@ -81,7 +83,7 @@ def test_a_run_that_has_ended_is_left_alone_with_a_warning(staff, held):
 def test_stop_and_keep_stopped_takes_a_reason_and_an_end(staff, held):
     held("nightly")
     form = look(staff, CHANGE, "default:nightly").form("keep_stopped")
-    until = (timezone.localtime() + timezone.timedelta(hours=2)).strftime("%Y-%m-%dT%H:%M")
+    until = (timezone.localtime() + timedelta(hours=2)).strftime("%Y-%m-%dT%H:%M")
 
     page = press(staff, form, reason="migration", until=until)
 
@@ -90,6 +92,20 @@ def test_stop_and_keep_stopped_takes_a_reason_and_an_end(staff, held):
     assert 7000 < (flag.expires_at - flag.requested_at).total_seconds() <= 7200
     assert "“nightly” is kept stopped" in page.text
     assert "then kept stopped" in page.text
+
+
+def test_an_end_is_a_local_time_with_or_without_time_zones(staff, held, settings):
+    settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+    held("nightly")
+    form = look(staff, CHANGE, "default:nightly").form("keep_stopped")
+    until = (datetime.now(ZoneInfo("Europe/Berlin")) + timedelta(hours=2)).strftime("%Y-%m-%dT%H:%M")
+
+    press(staff, form, until=until)
+
+    flag = stop_flag("nightly")
+    assert 7000 < (flag.expires_at - flag.requested_at).total_seconds() <= 7200
+    message = LogEntry.objects.get().get_change_message()
+    assert re.search(r"until .*20\d\d.* (CET|CEST)\.$", message), message
 
 
 @pytest.mark.parametrize("until", ["2001-01-01T00:00", "9999-12-31T23:59", "tomorrow"])

@@ -2,6 +2,7 @@
 
 import html
 import logging
+import re
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -74,6 +75,18 @@ def test_a_selection_of_any_name_is_found_and_followed(staff, held, name):
     assert len(response["Location"]) < 2000
     followed = page(staff.get(response["Location"]))
     assert "Stop" in followed.source.split('id="claims-followed"')[1].split("</ul>")[0]
+
+
+def test_the_address_after_a_stop_of_many_long_names_is_not_too_long(staff, held):
+    held(*(f"{number}{'long ' * 50}name" for number in range(50)))
+    runs = re.findall(r'name="run" value="([^"]*)"', look(staff).source)
+
+    response = staff.post(
+        reverse("admin:django_claims_liveclaim_act"), {"act": "stop", "run": runs, "back": "q=" + "x" * 9000}
+    )
+
+    assert 1000 < len(response["Location"]) < 2000
+    assert page(staff.get(response["Location"])).status == 200
 
 
 def look_at(client, address):

@@ -59,6 +59,16 @@ def test_an_act_needs_its_own_right_and_no_other(user, held, act):
     assert LogEntry.objects.count() == 1
 
 
+def test_who_may_stop_and_not_view_is_not_sent_to_a_page_that_is_closed(user, held):
+    hold = held("a")
+
+    found = press(user("stop_claim"), {**form_of("stop", hold), "from": "claim"})
+
+    assert found.status == 200
+    assert "was asked to stop" in found.text
+    assert stop_flag("a") is not None
+
+
 def test_buttons_are_drawn_for_those_who_may_press_them(user, held):
     held("a")
     request_stop("kept", keep=True)
