@@ -204,7 +204,7 @@ class DatabaseBackend(DatabaseHanding):
         return self._ask(lambda connection: self._renew(connection, requests))
 
     def _push_back(self, connection: Any, requests: Sequence[AcquireRequest] | Sequence[RenewRequest]) -> int:
-        """Move the expiry of the leases that their owner still has: one statement for all with the same TTL. Return how many."""
+        """Move the expiry of the leases that their owner still has, by one statement for each TTL. Return how many."""
         changed = 0
         for ttl_ms in {request.ttl_ms for request in requests}:
             alike = [request for request in requests if request.ttl_ms == ttl_ms]

@@ -18,7 +18,13 @@ START_SECONDS = 20.0
 
 
 def find_redis() -> str | None:
-    """Return a server program of the Redis family: from PATH, else out of a wheel."""
+    """
+    Return a server program of the Redis family: from PATH, else out of a wheel.
+
+    CLAIMS_TEST_REDIS_PROGRAM names the one that is wanted, if there are several.
+    """
+    if wanted := os.environ.get("CLAIMS_TEST_REDIS_PROGRAM"):
+        return shutil.which(wanted)
     for program in REDIS_PROGRAMS:
         if found := shutil.which(program):
             return found
