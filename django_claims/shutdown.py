@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from django_claims import registry, signals
-from django_claims.backends.base import Released, ReleaseRequest, within
+from django_claims.backends.base import Released, ReleaseRequest, last_acts, within
 from django_claims.clock import clock
 from django_claims.deadlines import deadlines
 from django_claims.handler import claim_backends
@@ -161,6 +161,11 @@ def install() -> Callable[[], None]:
 
 def _at_exit() -> None:
     release_all("exit")
+    for act in last_acts:
+        try:
+            act()
+        except Exception:
+            logger.exception("An act at exit failed")
 
 
 atexit.register(_at_exit)

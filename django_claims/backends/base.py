@@ -35,6 +35,9 @@ FORMAT = 1
 
 _SECRETS = ("token", "ticket")
 
+last_acts: list[Callable[[], object]] = []
+"""What modules of backends do at exit, after all holds were released."""
+
 
 def new_token() -> str:
     """Return 16 random bytes as 22 characters."""

@@ -2,7 +2,8 @@
 Leases in a table: PostgreSQL, MariaDB/MySQL and SQLite.
 
 Look, then take by one conditional statement: a waiter that is refused has written nothing, and
-of two that saw the same free row one finds it changed.
+of two that saw the same free row one finds it changed. Who had a name last takes it without a
+look, if it is free.
 
     A  look: free, fence 7          B  look: free, fence 7
     A  update … where fence = 7     B  update … where fence = 7
@@ -36,7 +37,7 @@ from django_claims.backends.base import (
 from django_claims.backends.database_flags import TRIES
 from django_claims.backends.database_handing import DatabaseHanding
 from django_claims.backends.memory import MemoryBackend
-from django_claims.backends.sql import now_on, numbered
+from django_claims.backends.sql import can_tell, now_on, numbered
 from django_claims.backends.sql_connections import KINDS, database_of
 from django_claims.backends.sql_pools import in_transaction, is_in_memory, vendor_of
 from django_claims.clock import clock
@@ -46,6 +47,8 @@ from django_claims.names import digest, matches
 
 T = TypeVar("T")
 CLEAN_SECONDS = 60.0
+MOST_KNOWN = 10_000
+"""Names that this process was granted last, and so is likely to find free without a look."""
 _cleaned_at: dict[str, float] = {}
 
 
@@ -73,6 +76,18 @@ def _settings_of(settings: conf.AliasSettings) -> tuple[str, dict[str, Any]]:
             f"DATABASES[{alias!r}] has ENGINE {entry['ENGINE']!r}."
         )
     return alias, entry
+
+
+def _values(request: AcquireRequest) -> dict[str, Any]:
+    """Return what a grant writes, as far as the request says it."""
+    return {
+        "digest": digest(request.name),
+        "token": request.token,
+        "holder": request.holder.packed,
+        "ttl_ms": request.ttl_ms,
+        "ttl_us": request.ttl_ms * 1000,
+        "heartbeat_ms": request.heartbeat_ms,
+    }
 
 
 class InMemoryDatabaseBackend(MemoryBackend):
@@ -122,6 +137,22 @@ class DatabaseBackend(DatabaseHanding):
         return self._ask(lambda connection: self._acquire(connection, requests))
 
     def _acquire(self, connection: Any, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
+        known = self._database.known
+        if len(requests) == 1 and requests[0].name in known:
+            told = tables.TAKE_FREE.tell(connection, **_values(requests[0]))
+            if told is not None:
+                self._clean(connection)
+                return [Grant(*told)]
+        answer = self._look_and_take(connection, requests)
+        if isinstance(answer, Refusal):
+            known.discard(answer.name)
+        elif len(requests) == 1 and can_tell(connection):
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            known.add(requests[0].name)
+        return answer
+
+    def _look_and_take(self, connection: Any, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
         for _ in range(TRIES):
             try:
                 if len(requests) == 1:
@@ -157,6 +188,11 @@ class DatabaseBackend(DatabaseHanding):
             if self._push_back(connection, requests) != len(requests):
                 raise _Overtaken  # it ran out in this very moment
             return [Grant(rows[request.name].fence, rows[request.name].acquired_us) for request in requests]
+        first = requests[0]
+        if len(requests) == 1 and rows[first.name] is None and can_tell(connection):
+            told = tables.NEW_BY_THE_CLOCK.tell(connection, name=first.name, **_values(first))
+            assert told is not None
+            return [Grant(*told)]
         now = max((row.now for row in rows.values() if row is not None), default=0) or now_on(connection)
         fence = max([now, *(row.fence + 1 for row in rows.values() if row is not None)])
         # In one order for all, so that no two transactions wait for each other.
@@ -165,16 +201,7 @@ class DatabaseBackend(DatabaseHanding):
         return [Grant(fence, now) for _ in requests]
 
     def _write(self, connection: Any, request: AcquireRequest, row: Any, fence: int, now: int) -> None:
-        values = {
-            "digest": digest(request.name),
-            "token": request.token,
-            "fence": fence,
-            "acquired_us": now,
-            "holder": request.holder.packed,
-            "ttl_ms": request.ttl_ms,
-            "ttl_us": request.ttl_ms * 1000,
-            "heartbeat_ms": request.heartbeat_ms,
-        }
+        values = {**_values(request), "fence": fence, "acquired_us": now}
         if row is None:
             tables.NEW.run(connection, name=request.name, **values)
             return

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from django.db import models
 from django.db.models import sql
 
 from django_claims.database.models import LeaseRow
+
+T = TypeVar("T")
 
 
 class Now(models.Func):
@@ -26,6 +27,25 @@ class Now(models.Func):
 
     def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> tuple[str, list[Any]]:
         return "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)", []
+
+
+class StatementNow(Now):
+    """The database's clock, the same wherever it stands in one statement (as far as that is told)."""
+
+    def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> tuple[str, list[Any]]:
+        return "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)", []
+
+
+class Told(models.Func):
+    """The one value that MariaDB and MySQL tell of an UPDATE or INSERT; just the value elsewhere."""
+
+    output_field = models.BigIntegerField()
+    arity = 1
+
+    template = "%(expressions)s"
+
+    def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        return self.as_sql(compiler, connection, template="LAST_INSERT_ID(%(expressions)s)")
 
 
 def now_on(connection: Any) -> int:
@@ -65,43 +85,77 @@ def numbered(name: str, values: Sequence[str]) -> dict[str, str]:
 class Statement:
     """A statement with places in it, compiled once for each kind of database."""
 
-    def __init__(self, build: Callable[[], Any]) -> None:
+    def __init__(self, build: Callable[[], Any], tells: bool = False) -> None:
         self._build = build
+        self._tells = tells
         self._compiled: dict[str, tuple[str, Sequence[Any]]] = {}
 
     def on(self, connection: Any, **values: Any) -> tuple[str, list[Any]]:
         """Return SQL and parameters."""
-        if connection.vendor not in self._compiled:
-            compiler = self._build().get_compiler(connection=connection)
-            compiled = compiler.as_sql()
-            if isinstance(compiled, list):  # an INSERT is a list of statements
-                (compiled,) = compiled
-            text, params = compiled
-            self._compiled[connection.vendor] = (
-                text.replace("%s", "?") if connection.vendor == "sqlite" else text,
-                params,
-            )
-        statement, params = self._compiled[connection.vendor]
-        return statement, [values[p.name] if isinstance(p, Slot) else p for p in params]
+        found = self._compiled.get(connection.vendor)
+        if found is None:
+            found = self._compiled[connection.vendor] = self._compile(connection)
+        statement, params = found
+        return statement, [values[p.name] if type(p) is Slot else p for p in params]
 
-    @contextmanager
-    def _done(self, connection: Any, values: dict[str, Any]) -> Iterator[Any]:
-        """Give the driver's own cursor: Django's would count, log and rewrite each statement anew."""
+    def _compile(self, connection: Any) -> tuple[str, Sequence[Any]]:
+        compiled = self._build().get_compiler(connection=connection).as_sql()
+        if isinstance(compiled, list):  # an INSERT is a list of statements
+            (compiled,) = compiled
+        statement, params = compiled
+        if self._tells and connection.vendor != "mysql":
+            statement += " RETURNING fence, acquired_us"
+        return statement.replace("%s", "?") if connection.vendor == "sqlite" else statement, params
+
+    def _do(self, connection: Any, values: dict[str, Any], answer: Callable[[Any], T]) -> T:
+        """Use the driver's own cursor: Django's would count, log and rewrite each statement anew."""
         statement, params = self.on(connection, **values)
         connection.ensure_connection()
-        with connection.wrap_database_errors, closing(connection.connection.cursor()) as cursor:
-            cursor.execute(statement, params)
-            yield cursor
+        try:
+            cursor = connection.connection.cursor()
+            try:
+                cursor.execute(statement, params)
+                return answer(cursor)
+            finally:
+                cursor.close()
+        except connection.Database.Error:
+            with connection.wrap_database_errors:
+                raise
 
     def run(self, connection: Any, **values: Any) -> int:
         """Run it and return how many rows it changed."""
-        with self._done(connection, values) as cursor:
-            return int(cursor.rowcount)
+        return self._do(connection, values, _count)
 
     def fetch(self, connection: Any, **values: Any) -> list[tuple[Any, ...]]:
         """Run it and return all rows."""
-        with self._done(connection, values) as cursor:
-            return list(cursor.fetchall())
+        return self._do(connection, values, _rows)
+
+    def tell(self, connection: Any, **values: Any) -> tuple[int, int] | None:
+        """Run what tells, on one row; return fence and time of the grant, or None if it changed none."""
+        return self._do(connection, values, _told_by_id if connection.vendor == "mysql" else _told_by_row)
+
+
+def can_tell(connection: Any) -> bool:
+    """Say whether a statement can tell what it wrote: SQLite does since 3.35."""
+    return connection.vendor != "sqlite" or bool(connection.features.can_return_columns_from_insert)
+
+
+def _count(cursor: Any) -> int:
+    return int(cursor.rowcount)
+
+
+def _rows(cursor: Any) -> list[tuple[Any, ...]]:
+    return list(cursor.fetchall())
+
+
+def _told_by_row(cursor: Any) -> tuple[int, int] | None:
+    found = cursor.fetchall()  # to the end: SQLite commits then
+    return (int(found[0][0]), int(found[0][1])) if found else None
+
+
+def _told_by_id(cursor: Any) -> tuple[int, int] | None:
+    # The fence is the time, unless the clock was set back by more than the name has rested.
+    return (int(cursor.lastrowid), int(cursor.lastrowid)) if cursor.rowcount else None
 
 
 def select(queryset: models.QuerySet[LeaseRow]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from django.db import Error, OperationalError
 
+from django_claims.backends.base import last_acts
 from django_claims.backends.sql_pools import Database, in_transaction
 from django_claims.clock import clock
 from django_claims.database.models import LeaseRow
@@ -29,6 +31,9 @@ class DatabaseFile(Database):
 
     def __init__(self, alias: str, settings: dict[str, Any]) -> None:
         super().__init__(alias, settings)
+        test = settings.get("TEST") or {}
+        if test.get("NAME") and str(test["NAME"]) == str(settings["NAME"]):
+            _of_tests[str(settings["NAME"])] = self
         self._settings["NAME"] = f"{settings['NAME']}-claims"
         self._settings["OPTIONS"] = {
             "transaction_mode": "IMMEDIATE",
@@ -92,7 +97,7 @@ class DatabaseFile(Database):
 
     def _file_now(self) -> tuple[int, int] | None:
         try:
-            found = Path(self._settings["NAME"]).stat()
+            found = os.stat(self._settings["NAME"])  # noqa: PTH116 (twice in each run: a path object would cost more)
         except OSError:
             return None
         return found.st_dev, found.st_ino
@@ -107,3 +112,22 @@ class DatabaseFile(Database):
                 for statement in editor.collected_sql:
                     cursor.execute(statement)
         self._file = self._file_now()
+
+
+_of_tests: dict[str, DatabaseFile] = {}
+
+
+def _remove_of_tests() -> None:
+    """At exit: a test runner has removed its databases, and those for its parallel processes; so are ours to be."""
+    for name, database in _of_tests.items():
+        database.close()
+        test = Path(name)
+        for ours in test.parent.glob("*-claims"):
+            beside = ours.with_name(ours.name.removesuffix("-claims"))
+            is_clone = beside.suffix == test.suffix and beside.stem.startswith(f"{test.stem}_")
+            if (beside == test or is_clone) and not beside.exists():
+                for end in ("", "-wal", "-shm"):
+                    ours.with_name(ours.name + end).unlink(missing_ok=True)
+
+
+last_acts.append(_remove_of_tests)

@@ -14,6 +14,7 @@ a database, idle connections to it are closed.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import functools
 import queue
@@ -27,6 +28,8 @@ from django.db import Error, InterfaceError, OperationalError
 from django.db.utils import load_backend
 
 from django_claims.clock import clock
+from django_claims.exceptions import ClaimError
+from django_claims.offload import start
 
 T = TypeVar("T")
 
@@ -72,6 +75,7 @@ class Database:
             self._permits.put(None)
         self._inside: set[object] = set()
         self._idle: list[Any] = []
+        self.known: set[str] = set()  # names that were granted to this process last
 
     def before_fork(self) -> None:
         """Make ready for a copy of this process."""
@@ -89,8 +93,18 @@ class Database:
         Call verb(connection) within the time and return its answer.
 
         A connection that turns out to be dead is replaced once: each verb may be sent twice.
-        Raises DatabaseError, also if no connection is free in time.
+        Raises DatabaseError, also if no connection is free in time. Inside a running event loop, where
+        Django refuses to talk to a database, another thread does it while this one waits.
         """
+        if asyncio._get_running_loop() is None:
+            return self._talk(verb, seconds)
+        try:
+            talking = start(lambda: self._talk(verb, seconds), kind="ask")
+        except ClaimError as error:  # no thread to be had
+            raise OperationalError(str(error)) from error
+        return talking.result()
+
+    def _talk(self, verb: Callable[[Any], T], seconds: float) -> T:
         ends = clock() + seconds
         try:
             self._permits.get(timeout=seconds)

@@ -7,10 +7,24 @@ from collections import namedtuple
 from typing import Any
 
 from django.db.models import Case, CharField, F, Q, Value, When
+from django.db.models.functions import Greatest, Least
 
 from django_claims.backends.base import FORMAT
 from django_claims.backends.records import read_flag
-from django_claims.backends.sql import FIELDS, Now, Slot, Statement, delete, insert, select, slots, text, update
+from django_claims.backends.sql import (
+    FIELDS,
+    Now,
+    Slot,
+    Statement,
+    StatementNow,
+    Told,
+    delete,
+    insert,
+    select,
+    slots,
+    text,
+    update,
+)
 from django_claims.database.models import LeaseRow
 from django_claims.leases import HANDED_OVER, HELD, RESTING, Lease, StopFlag, read_lease, unreadable_lease
 
@@ -63,19 +77,33 @@ TAKE = Statement(
         news_until_us=Slot("news_until_us"),
     )
 )
-NEW = Statement(
+# What a name without a row has besides.
+no_flag: dict[str, Any] = {
+    "flag_ends_us": 0,
+    "flag_asked_us": 0,
+    "flag_seen_us": 0,
+    "flag_words": "",
+    "forced_fence": 0,
+    "forced_until_us": 0,
+    "news_until_us": 0,
+}
+NEW = Statement(lambda: insert(digest=text("digest"), name=text("name"), **granted, **no_flag))
+# The same two where one name is wanted and nobody has looked: the database says when and by which fence.
+by_the_clock: dict[str, Any] = {**granted, "acquired_us": StatementNow()}
+TAKE_FREE = Statement(
+    lambda: update(
+        the_row.filter(expires_us__lte=Now()).exclude(kept),
+        # First, as MariaDB goes from left to right, and the TTL is that of the run before.
+        news_until_us=Least(F("news_until_us"), Now() + F("ttl_ms") * 1000),
+        **{**by_the_clock, "fence": Told(Greatest(F("fence") + 1, StatementNow()))},
+    ),
+    tells=True,
+)
+NEW_BY_THE_CLOCK = Statement(
     lambda: insert(
-        digest=text("digest"),
-        name=text("name"),
-        **granted,
-        flag_ends_us=0,
-        flag_asked_us=0,
-        flag_seen_us=0,
-        flag_words="",
-        forced_fence=0,
-        forced_until_us=0,
-        news_until_us=0,
-    )
+        digest=text("digest"), name=text("name"), **{**by_the_clock, "fence": Told(StatementNow())}, **no_flag
+    ),
+    tells=True,
 )
 WRITE_PROGRESS = Statement(lambda: update(owned, progress=text("progress")))
 SEE_FLAG = Statement(lambda: update(owned.filter(flag_seen_us=0).exclude(flag_kind=""), flag_seen_us=Now()))

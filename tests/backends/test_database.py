@@ -1,8 +1,11 @@
 """DatabaseBackend on SQLite: the contract, and what is special to it."""
 
+import asyncio
 import copy
 import multiprocessing
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing
 
@@ -10,12 +13,12 @@ import pytest
 from django.db import connections
 from django.test import override_settings
 
-from django_claims import claim
-from django_claims.backends import database, memory, sql_connections, tables
+from django_claims import ReleaseResult, claim, claim_all, list_claims
+from django_claims.backends import database, memory, sql, sql_connections, sql_pools, tables
 from django_claims.backends.base import AcquireRequest, Refusal, Released, ReleaseRequest
 from django_claims.backends.database import DatabaseBackend, InMemoryDatabaseBackend
 from django_claims.conf import AliasSettings
-from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
+from django_claims.exceptions import BackendUnavailable, ClaimError, InvalidClaimsSetting
 from django_claims.handler import claim_backends
 from django_claims.holders import this_holder
 from django_claims.test import BackendContract
@@ -198,6 +201,23 @@ def test_a_waiter_that_is_refused_writes_nothing(backend, database_file):
         assert file.execute("PRAGMA data_version").fetchone() == before
 
 
+@pytest.mark.parametrize("old", [False, True], ids=["this SQLite", "an SQLite before 3.35"])
+def test_who_had_a_name_last_is_granted_it_as_is_written(backend, database_file, monkeypatch, old):
+    if old:
+        for module in (database, sql):
+            monkeypatch.setattr(module, "can_tell", lambda connection: False)
+    else:
+        backend.acquire([request()])
+        backend.release([ReleaseRequest("job", "t1")])
+        monkeypatch.setattr(tables.LOOK, "fetch", None)
+
+    (grant,) = backend.acquire([request(token="t2")])
+
+    with closing(sqlite3.connect(database_file.with_name("site.sqlite3-claims"))) as raw:
+        assert raw.execute("SELECT fence, acquired_us, token FROM django_claims_lease").fetchall() == [(*grant, "t2")]
+    assert sql_connections.database_of("file").known == (set() if old else {"job"})
+
+
 def test_a_fence_grows_when_the_databases_clock_was_set_back(backend, database_file):
     (first,) = backend.acquire([request()])
     ahead = first.fence + 10**15
@@ -255,6 +275,92 @@ def test_statements_are_built_once(backend, monkeypatch):
     monkeypatch.setattr(tables.LOOK, "_build", None)
 
     assert backend.lease("job").name == "job"
+
+
+def test_in_a_running_event_loop_the_sync_verbs_work_as_elsewhere(database_file):
+    async def main():
+        with claim("job") as hold:
+            assert hold.renew()
+            assert hold.verify()
+            assert claim("job").acquire() is None
+            with claim_all("a", "b"):
+                assert list_claims().total == 3
+        return hold.release()
+
+    with override_settings(CLAIMS={"default": {"BACKEND": SQLITE, "OPTIONS": {"database": "file"}}}):
+        assert asyncio.run(main()) is ReleaseResult.NOT_HELD
+        assert list_claims().total == 0
+
+
+def test_in_a_running_event_loop_without_a_thread_to_be_had_the_store_is_unavailable(backend, monkeypatch):
+    def refused(*args, **kwargs):
+        raise ClaimError("no thread")
+
+    monkeypatch.setattr(sql_pools, "start", refused)
+
+    async def main():
+        with pytest.raises(BackendUnavailable, match="no thread"):
+            backend.poll()
+
+    asyncio.run(main())
+
+
+TESTS = """
+from django.test import TestCase
+from django_claims import claim
+
+class First(TestCase):
+    def test(self):
+        with claim("x") as hold:
+            self.assertTrue(hold.verify())
+
+class Second(First):
+    pass
+"""
+
+PROJECT = """
+import sys
+from pathlib import Path
+import django
+from django.conf import settings
+from django.core.management import execute_from_command_line
+
+settings.configure(
+    SECRET_KEY="for tests only",
+    USE_TZ=True,
+    INSTALLED_APPS=["django_claims", "django_claims.database"],
+    DATABASES={"default": {
+        "ENGINE": "django.db.backends.sqlite3", "NAME": str(Path("site.sqlite3")), "TEST": {"NAME": "test.sqlite3"},
+    }},
+    CLAIMS={"default": {"BACKEND": "django_claims.backends.database.DatabaseBackend"}},
+)
+if __name__ == "__main__":
+    execute_from_command_line(sys.argv)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ((), set()),
+        pytest.param(("--parallel", "2"), set(), marks=pytest.mark.long),
+        pytest.param(("--keepdb",), {"test.sqlite3", "test.sqlite3-claims"}, marks=pytest.mark.long),
+    ],
+    ids=["alone", "parallel", "kept"],
+)
+def test_a_test_database_takes_the_file_of_its_leases_with_it(tmp_path, options, left):
+    (tmp_path / "test_jobs.py").write_text(TESTS)
+    (tmp_path / "manage.py").write_text(PROJECT)
+    kept = tmp_path / "test.sqlite3.bak-claims"
+    kept.touch()
+
+    done = subprocess.run(
+        [sys.executable, "manage.py", "test", *options], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "Ran 2 tests" in done.stderr
+    assert {path.name for path in tmp_path.glob("*sqlite3*")} == {kept.name, *left}
 
 
 def test_connections_are_few_and_closed_when_asked(backend):
