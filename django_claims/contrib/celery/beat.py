@@ -14,11 +14,11 @@ from typing import Any, cast
 
 from django_claims import conf
 from django_claims.acquiring import Acquiring, Refused
-from django_claims.backends.base import within
 from django_claims.claims import Claim, claim
 from django_claims.clock import Duration, clock
 from django_claims.commands import refuse_useless_backend
 from django_claims.contrib.celery.last_runs import LastRuns, Run
+from django_claims.contrib.celery.sends import Sends
 from django_claims.exceptions import BackendUnavailable
 from django_claims.holds import Hold
 from django_claims.logs import get_logger
@@ -27,9 +27,6 @@ logger = get_logger(__name__)
 
 LABEL = "celery beat"
 LOOK_SECONDS = 1.0  # between two looks at the hold, or two tries for it
-NOTE_SECONDS = 1.0  # that a note of what was sent may take, lest a store that is down holds up the next send
-RENOTE_SECONDS = 2.0
-REFRESH_SECONDS = 6 * 3600.0  # a schedule that sends nothing for weeks is not forgotten for that
 AFTER_STOP_SECONDS = 3.0  # so that another beat comes first when somebody stopped this one
 
 _Base: Any = object  # a Scheduler, of whatever kind
@@ -68,15 +65,25 @@ class ClaimedSchedulerMixin(_Base):  # type: ignore[misc]
     _recipe: Claim | None = None
     _hold: Hold | None = None
     _last_runs: LastRuns | None = None
-    _is_ready = False  # the schedule is read, and the last runs are adopted
+    _sends: Sends | None = None  # there is one once the schedule is read, and the last runs are adopted
     _is_ticking = False
     _is_told = _is_silent = False
     _stands_from = 0.0
     _tick_at = 0.0
-    _runs: dict[str, Run]
-    _has_news = False  # of what was sent, for the next beat
-    _note_from = _refresh_at = 0.0
     _reserved: Any = None
+    _heap: Any
+    old_schedulers: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        before = cls.__mro__[: cls.__mro__.index(ClaimedSchedulerMixin)]
+        wrong = [
+            base.__name__ for base in before if not issubclass(base, ClaimedSchedulerMixin) and hasattr(base, "tick")
+        ]
+        if wrong:
+            raise TypeError(
+                f"{cls.__name__} would send without a claim: write ClaimedSchedulerMixin before {wrong[0]}."
+            )
 
     def setup_schedule(self) -> None:
         """Leave it for the take-over: a beat that stands by reads, opens and writes nothing."""
@@ -90,7 +97,7 @@ class ClaimedSchedulerMixin(_Base):  # type: ignore[misc]
             if clock() >= self._tick_at:
                 interval = super().tick(*args, **kwargs)
                 self._tick_at = clock() + interval
-            self._note_if_due()
+            self._note()
             return float(min(max(self._tick_at - clock(), 0.0), LOOK_SECONDS))
         except _LostMeanwhile:
             self._step_down("it was lost")
@@ -108,16 +115,21 @@ class ClaimedSchedulerMixin(_Base):  # type: ignore[misc]
         if self._hold is None or not self._hold.held:
             raise _LostMeanwhile
         super().apply_entry(entry, producer=producer)
-        self._runs[self._reserved.name] = run_of(self._reserved)
-        self._has_news = True
-        self._note_if_due()
+        if self._sends is not None:
+            self._sends.note(self._reserved)
+            self._note()
+
+    def sync(self) -> None:
+        """Write the schedule, if this is the active beat: what another one has written since must stand."""
+        if self._hold is not None and self._hold.held:
+            super().sync()
 
     def close(self) -> None:
         """Tidy up and let go of the claim. Twice does no harm, nor does a signal handler that calls it."""
         if self._is_ticking:
             return  # Celery's handler raises SystemExit next, and its `finally` comes here again with nothing half done
         if self._hold is not None and not self._hold.held:
-            self.forget_schedule()  # what another beat has written since must not be overwritten
+            self.forget_schedule()
         try:
             super().close()
         finally:
@@ -151,13 +163,13 @@ class ClaimedSchedulerMixin(_Base):  # type: ignore[misc]
             return False
         flag = hold.stop_flag
         if flag is not None:
-            if self._is_ready:
+            if self._sends is not None:
                 super()._do_sync()
             self._step_down(f"{flag.by or 'somebody'} asked it to stop" + (f": {flag.reason}" if flag.reason else ""))
             self._stands_from = clock() + AFTER_STOP_SECONDS
             return False
         hold.keep_for(self.hang_seconds)
-        return self._is_ready or self._take_over(hold)
+        return self._sends is not None or self._take_over(hold)
 
     def _acquire(self) -> bool:
         """Try once for the claim. Say why not, but once."""
@@ -178,7 +190,7 @@ class ClaimedSchedulerMixin(_Base):  # type: ignore[misc]
         if isinstance(outcome, Refused):
             if not self._is_told:
                 trying.done(outcome)
-                logger.warning("Standing by: %s", outcome.error())
+                logger.warning("Standing by: %s name=%s alias=%s", outcome.error(), outcome.name, self.claim_using)
             self._is_told = True
             return False
         self._hold, self._last_runs = cast(Hold, trying.done(outcome)), None
@@ -203,19 +215,18 @@ class ClaimedSchedulerMixin(_Base):  # type: ignore[misc]
         for name, entry in schedule.items():
             if name in left:
                 self.adopt(entry, left[name])
-        self._runs = {name: run_of(entry) for name, entry in schedule.items()}
-        self._is_ready, self._is_told = True, False
-        self._tick_at = self._note_from = 0.0
-        self._has_news = True
-        self._note_if_due()
+        self._sends = Sends(hold, self._last_runs, schedule)
+        self._sends.write()
+        self._tick_at, self._is_told = 0.0, False
         logger.warning(
-            "Active: this beat sends the schedule claim=%s fence=%s entries=%s adopted=%s",
-            hold.name, hold.fence, len(schedule), len(left.keys() & schedule.keys()),
+            "Active: this beat sends the schedule name=%s alias=%s fence=%s entries=%s adopted=%s",
+            hold.name, hold.alias, hold.fence, len(schedule), len(left.keys() & schedule.keys()),
         )  # fmt: skip
         return True
 
     def _step_down(self, why: str) -> None:
-        logger.warning("Standing by again, claim %r is let go: %s", self._hold.name if self._hold else "", why)
+        hold = cast(Hold, self._hold)
+        logger.warning("Standing by again: %s name=%s alias=%s fence=%s", why, hold.name, hold.alias, hold.fence)
         self.forget_schedule()
         self._let_go()
         self._is_told = True
@@ -223,50 +234,20 @@ class ClaimedSchedulerMixin(_Base):  # type: ignore[misc]
     def _let_go(self) -> None:
         """Release the claim, having noted what was not."""
         hold, self._hold = self._hold, None
-        was_ready, self._is_ready = self._is_ready, False
-        if hold is None:
-            return
-        if was_ready and self._has_news and hold.held:
-            self._note(hold)
-        hold.release()
+        sends, self._sends = self._sends, None
+        if sends is not None:
+            sends.finish()
+        if hold is not None:
+            hold.release()
+
+    def _note(self) -> None:
+        """Write what was sent, if it is time."""
+        if self._sends is not None and self._sends.is_due():
+            if self.old_schedulers is not None:  # the schedule as of the last look: a new one may cost a query
+                self._sends.keep_to(self.old_schedulers)
+            self._sends.write()
 
     def _tell_silence(self, error: BackendUnavailable) -> None:
         if not self._is_silent:
-            logger.warning("Nothing is sent until the store of the claims answers: %s", error)
+            logger.warning("Nothing is sent until the store answers: %s alias=%s", error, self.claim_using)
         self._is_silent = True
-
-    # What was sent.
-
-    def _note_if_due(self) -> None:
-        now = clock()
-        if self._hold is not None and (now >= self._note_from if self._has_news else now >= self._refresh_at):
-            self._note(self._hold)
-
-    def _note(self, hold: Hold) -> None:
-        """Keep the last runs; if the store does not answer, try again later: the claim decides, not the note."""
-        if self._last_runs is None:
-            return
-        known = self.old_schedulers  # as of the last look at the schedule: a new one may cost a query
-        if known is not None:
-            for name, entry in known.items():  # pyright: ignore[reportGeneralTypeIssues]
-                self._runs.setdefault(name, run_of(entry))
-            for name in self._runs.keys() - known.keys():  # pyright: ignore[reportGeneralTypeIssues]
-                del self._runs[name]
-        self._note_from = clock() + RENOTE_SECONDS
-        try:
-            with within(NOTE_SECONDS):
-                kept = self._last_runs.keep(self._runs)
-                if not kept and hold.verify():  # the store has forgotten them, or somebody force-released them
-                    self._last_runs.take()
-                    kept = self._last_runs.keep(self._runs)
-                if kept:
-                    self._has_news = False
-                    self._note_from, self._refresh_at = 0.0, clock() + REFRESH_SECONDS
-        except BackendUnavailable as error:
-            logger.warning("What was sent could not be noted; trying again error=%s", error)
-
-
-def run_of(entry: Any) -> Run:
-    """Return when an entry was last sent, and how often."""
-    at = entry.last_run_at
-    return Run(round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1e6), entry.total_run_count or 0)

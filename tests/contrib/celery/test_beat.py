@@ -15,8 +15,9 @@ from celery.beat import Scheduler, Service
 from django_claims import claim, claim_backends, clear_stop, force_release, list_claims, request_stop
 from django_claims.backends import memory
 from django_claims.clock import clock
-from django_claims.contrib.celery import ClaimedPersistentScheduler, ClaimedSchedulerMixin, beat, last_runs
+from django_claims.contrib.celery import ClaimedPersistentScheduler, ClaimedSchedulerMixin, beat, last_runs, sends
 from django_claims.contrib.celery.last_runs import LastRuns, Run, packed, unpacked
+from django_claims.contrib.celery.sends import run_of
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
 from django_claims.leases import Progress
 from tests.helpers import claims_settings, faults, stays, tidy, wait_until
@@ -40,7 +41,7 @@ class ClaimedFileScheduler(ClaimedPersistentScheduler):
 def claims(settings, monkeypatch):
     settings.CLAIMS = claims_settings(TTL=60)
     monkeypatch.setattr(beat, "AFTER_STOP_SECONDS", 0.1)
-    monkeypatch.setattr(beat, "RENOTE_SECONDS", 0.05)
+    monkeypatch.setattr(sends, "RETRY_SECONDS", 0.05)
     return settings
 
 
@@ -169,7 +170,7 @@ def test_a_standby_takes_over_and_adopts_the_last_runs(make, cls):
     first.schedule["slow"].last_run_at -= timedelta(minutes=50)  # as if it had run for so long
     first.schedule["slow"].total_run_count = 7
     first._heap = None
-    first._runs["slow"] = beat.run_of(first.schedule["slow"])
+    first._sends.runs["slow"] = run_of(first.schedule["slow"])
     tick_until(first, lambda: "quick" in first.sent)
     last, ran = at(first, "quick"), at(first, "slow")
     second = make(cls)
@@ -187,8 +188,8 @@ def test_a_standby_takes_over_and_adopts_the_last_runs(make, cls):
 def test_a_tick_that_was_due_while_nobody_was_active_is_sent_by_the_next_one(make):
     first = make()
     tick(first)
-    first._runs["slow"] = Run(first._runs["slow"].at_us - 2 * 3600 * 10**6, 1)
-    first._has_news = True
+    first._sends.runs["slow"] = Run(first._sends.runs["slow"].at_us - 2 * 3600 * 10**6, 1)
+    first._sends._has_news = True
     tick(first)
     first.close()
     second = make()
@@ -202,7 +203,7 @@ def test_its_own_later_run_is_kept_and_a_start_is_not_taken_for_one(make):
     earlier = Run(int((now - timedelta(minutes=5)).timestamp() * 1e6), 3)
 
     scheduler.adopt(entry, earlier)
-    assert (beat.run_of(entry), entry.total_run_count) == (earlier, 3)  # what it had was the time of its making
+    assert (run_of(entry), entry.total_run_count) == (earlier, 3)  # what it had was the time of its making
 
     later = entry.last_run_at = now
     scheduler.adopt(entry, earlier)
@@ -218,7 +219,7 @@ def test_a_naive_last_run_is_utc_and_stays_naive(make):
     scheduler.adopt(entry, run)
 
     assert entry.last_run_at == datetime(2026, 1, 2)
-    assert beat.run_of(entry) == run
+    assert run_of(entry) == run
 
 
 def test_an_entry_that_left_the_schedule_leaves_the_last_runs_too(make, app):
@@ -239,8 +240,8 @@ def test_a_failed_send_counts_as_sent_as_it_does_with_celery(make):
         raise OSError("no broker")
 
     first.send_task = fail
-    before = first._runs["quick"]
-    tick_until(first, lambda: first._runs["quick"].at_us > before.at_us)
+    before = first._sends.runs["quick"]
+    tick_until(first, lambda: first._sends.runs["quick"].at_us > before.at_us)
 
     assert first._hold.held
 
@@ -289,8 +290,8 @@ def test_a_deposed_beat_writes_no_last_runs(make, caplog):
     tick(second)  # adopts, and is the one who writes
     kept = claim_backends["default"].lease(LAST_RUNS).progress
 
-    first._runs["slow"] = Run(1, 1)
-    first._note(first._hold)
+    first._sends.runs["slow"] = Run(1, 1)
+    first._sends.write()
 
     assert claim_backends["default"].lease(LAST_RUNS).progress == kept
     assert first._hold.lost
@@ -307,6 +308,35 @@ def test_a_beat_whose_store_forgot_everything_learns_it_from_its_next_note(make)
     tick_until(first, lambda: first._hold is None)
 
     assert len(first.sent) <= count + 1
+
+
+def test_a_deposed_beat_writes_no_schedule(make):
+    written = []
+
+    class Store(Scheduler):
+        def sync(self):
+            written.append(self)
+
+    class Mine(ClaimedSchedulerMixin, Store):
+        claim_ttl = 0.9
+
+    first = make(Mine)
+    first.sync()
+    assert written == []
+    tick(first)
+    first.sync()
+    assert written == [first]
+
+    force_release(NAME, fence=first._hold.fence)
+    wait_until(lambda: first._hold.lost)
+    first._do_sync()  # as Celery's service does between two ticks
+    first.close()
+    assert written == [first]
+
+
+def test_a_mixin_that_comes_last_is_refused():
+    with pytest.raises(TypeError, match="write ClaimedSchedulerMixin before Scheduler"):
+        type("Mine", (Scheduler, ClaimedSchedulerMixin), {})
 
 
 def test_last_runs_that_the_store_forgot_are_written_again(make):
@@ -373,7 +403,7 @@ def test_an_active_beat_goes_on_without_the_store_for_as_long_as_it_holds(make, 
     tick_until(first, lambda: first._hold is None)
     count = len(first.sent)
     assert is_quiet(first)
-    assert len(said(caplog, "Nothing is sent until the store of the claims answers")) == 1
+    assert len(said(caplog, "Nothing is sent until the store answers")) == 1
 
     faults.clear()
     tick_until(first, lambda: len(first.sent) > count)
