@@ -186,6 +186,7 @@ def beat_tables(env, tmp_path):
     return more
 
 
+@pytest.mark.long
 def test_a_schedule_in_the_database(start, sends, beat_tables):
     first, second = active_and_standby(start, scheduler="QuickDatabaseScheduler", more=beat_tables)
     sends.wait(3)
