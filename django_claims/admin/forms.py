@@ -11,6 +11,7 @@ from django.http import QueryDict
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from django_claims import conf
 from django_claims.admin.acts import Aim
 from django_claims.admin.keys import split
 from django_claims.clock import wall
@@ -58,7 +59,7 @@ def read_aims(posted: QueryDict) -> list[Aim]:
     """Return what a form points at: one claim by its fields, or several by `run`. Raises BadRequest."""
     if "name" in posted:
         fence = posted.get("fence", "")
-        return [_aim(posted.get("alias", ""), str(posted["name"]), fence, posted.get("asked_at", ""))]
+        return [_aim(posted.get("alias", conf.DEFAULT_ALIAS), str(posted["name"]), fence, posted.get("asked_at", ""))]
     aims = []
     for run in posted.getlist("run"):
         fence, _blank, key = run.partition(" ")

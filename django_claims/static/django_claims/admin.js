@@ -12,7 +12,9 @@
   const rows = document.getElementById("claims-rows");
   const all = document.getElementById("claims-all");
   const FOLLOW_SECONDS = 1;
+  const AIM_SECONDS = 1.5;
   let tookSeconds = 0;
+  let movedAt = -Infinity;
   const STORED = "django-claims-every";
   let timer = null;
   let asking = false;
@@ -32,9 +34,15 @@
     return (followed || claim).hasAttribute("data-follows");
   }
 
+  /* No row may move away under a hand that is about to press its button. */
+  function aims() {
+    return rows !== null && performance.now() - movedAt < AIM_SECONDS * 1000;
+  }
+
   function plan() {
     window.clearTimeout(timer);
-    const seconds = follows() ? Math.max(FOLLOW_SECONDS, 5 * tookSeconds) : Number(every.value);
+    const wanted = follows() ? Math.max(FOLLOW_SECONDS, 5 * tookSeconds) : Number(every.value);
+    const seconds = aims() && wanted > 0 ? AIM_SECONDS : wanted;
     if (seconds > 0 && !document.hidden) {
       timer = window.setTimeout(refresh, seconds * 1000);
     }
@@ -92,6 +100,10 @@
     if (asking || document.hidden) {
       return;
     }
+    if (aims()) {
+      plan();
+      return;
+    }
     asking = true;
     const began = performance.now();
     try {
@@ -125,6 +137,11 @@
     }
   }
 
+  if (rows) {
+    rows.addEventListener("pointermove", function () {
+      movedAt = performance.now();
+    });
+  }
   every.addEventListener("change", function () {
     try {
       window.localStorage.setItem(STORED, every.value);
