@@ -2,8 +2,7 @@
 Mistakes of other lock libraries, seeded into this one: a checker that does not find them has failed.
 
 A mutant is a backend that is broken (a class that comes before the real one), or a part of the package that is
-replaced in the process. Each is written in the verbs that all backends have, and names the nemesis under which it
-does harm, and the rules of which the checker must find at least one broken.
+replaced in the process. Each is written in the verbs that all backends have, so that it outlives their insides.
 """
 
 from __future__ import annotations
@@ -29,16 +28,14 @@ from django_claims.leases import StopFlag
 
 @dataclass(frozen=True)
 class Mutant:
-    """`nemeses` under which it is caught, by one of `rules`; `spec` and `operations` are the round's."""
+    """Under `nemeses`, in a round with `how`, it breaks one of `rules`."""
 
     rules: tuple[str, ...]
     nemeses: tuple[str, ...] = ()
     backend: type | None = None
     patch: Callable[[], None] | None = None
-    operations: dict[str, float] = field(default_factory=dict)
-    names: int = 2
-    ttl: float = 1.2
-    all_proxied: bool = False
+    how: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 4.0
 
 
 class ReleaseWithoutOwner:
@@ -203,19 +200,27 @@ def no_fork_check() -> None:
     Hold.fork = lambda hold: None  # type: ignore[method-assign]
 
 
+CLINGING = {"operations": {"cling": 60}, "long_stops": True}
+
 MUTANTS = {
     "release_without_owner": Mutant(("I1", "I3"), ("stop",), ReleaseWithoutOwner),
     "renew_that_creates": Mutant(("I1", "I2", "I3"), ("wipe", "stop"), RenewThatCreates),
-    "check_then_set": Mutant(("I1",), (), CheckThenSet, names=1),
+    "check_then_set": Mutant(("I1",), (), CheckThenSet, how={"names": 1}),
     "fence_that_resets": Mutant(("I2",), (), FenceThatResets),
-    "stop_by_name": Mutant(("I8",), (), StopByName, operations={"stop": 30, "long": 30}),
+    "stop_by_name": Mutant(("I8",), (), StopByName, how={"operations": {"stop": 30, "long": 30}}),
     "zombie_after_release": Mutant(("I6",), ("lose_reply", "cut"), ZombieAfterRelease, renew_zombies),
-    "held_is_a_flag": Mutant(("I4",), ("stop",), patch=held_is_a_flag, operations={"long": 30}),
-    "deadline_from_reply": Mutant(("I4",), ("late_then_silent",), patch=deadline_from_reply,
-        operations={"cling": 600}, names=5, ttl=2.4, all_proxied=True,
+    "held_is_a_flag": Mutant(
+        ("I4",), ("stop",), patch=held_is_a_flag, seconds=6,
+        how={"operations": {"eager": 1}, "spec": {"only": True}, "long_stops": True, "names": 1},
     ),
-    "host_name_as_token": Mutant(("I6", "I1", "I2", "I3", "I4"), (), patch=host_name_as_token),
-    "renewed_after_lost": Mutant(("I4", "I6"), ("stop",), patch=renewed_after_lost, operations={"long": 30}),
+    "deadline_from_reply": Mutant(
+        ("I4",), ("late_then_silent",), patch=deadline_from_reply, seconds=6.5,
+        how={"operations": {"cling": 600}, "names": 5, "ttl": 2.4, "all_proxied": True},
+    ),
+    "host_name_as_token": Mutant(("I1", "I2", "I3", "I4", "I6"), (), patch=host_name_as_token),
+    "renewed_after_lost": Mutant(
+        ("I4",), ("stop",), patch=renewed_after_lost, how={**CLINGING, "spec": {"doubts": 1}}
+    ),
     "no_fork_check": Mutant(("I3", "I10"), ("fork",), patch=no_fork_check),
 }  # fmt: skip
 

@@ -95,10 +95,11 @@ class Stop(OfProcesses):
     name = "stop"
 
     def strike(self, chance: Random) -> Any:
-        slot = self.victim(chance)
+        slot = self.victim(chance, holding=1.0 if self.round.long_stops else 0.7)
         if not slot or not self.round.signal(slot, signal.SIGSTOP):
             return None
-        seconds = chance.choice((chance.uniform(0.1, 0.6), chance.uniform(1.0, 1.8))) * self.ttl
+        shorter, longer = chance.uniform(0.1, 0.6), chance.uniform(1.0, 1.8)
+        seconds = (longer if self.round.long_stops else chance.choice((shorter, longer))) * self.ttl
         self.round.pause_for(seconds)
         self.round.signal(slot, signal.SIGCONT)
         return f"{slot.process} for {seconds:.2f} s"
@@ -237,8 +238,9 @@ class LateThenSilent(OfServer):
 
     def strike(self, chance: Random) -> Any:
         proxy = self.store.proxy
+        self.round.holder(3)
         # Below the store timeout of workers (a sixth of their TTL), or there is no answer at all.
-        proxy.delay = 0.12 * self.ttl
+        proxy.delay = 0.08 * self.ttl
         self.round.pause_for(0.45 * self.ttl)
         proxy.swallows = "requests"
         self.round.pause_for(1.2 * self.ttl)

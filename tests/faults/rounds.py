@@ -57,6 +57,7 @@ class Round:
     pause: float = 0.01
     terms: dict[str, Any] = field(default_factory=dict)
     follow_dead: bool = True
+    long_stops: bool = False  # all of them longer than the TTL
     all_proxied: bool = False  # else half of the workers, so that somebody can take over
 
     def run(self) -> Checker:

@@ -20,6 +20,10 @@ from tests.faults.spawner import Spawner
 from tests.faults.stores import STORES
 
 ROUND_SECONDS = 20.0
+# Many grants rather than long ones.
+NAMES = 8
+PAUSE = 0.004
+BRIEF = 240
 
 
 @dataclass
@@ -109,7 +113,7 @@ def soak(store: str, *, minutes: float, nemeses: list[str], seed: int, workers: 
             directory = place / f"round-{report.rounds}"
             round = Round(
                 made, directory, spawner, chosen, seed=chance.randrange(10**9), seconds=min(ROUND_SECONDS, left),
-                workers=workers,
+                workers=workers, names=NAMES, pause=PAUSE, operations={"brief": BRIEF},
             )  # fmt: skip
             checker = round.run()
             judge(checker, report)
