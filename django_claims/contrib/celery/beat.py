@@ -131,12 +131,16 @@ class ClaimedSchedulerMixin(_Base):  # type: ignore[misc]
         if self._hold is not None and not self._hold.held:
             self.forget_schedule()
         try:
-            super().close()
+            self.close_schedule()
         finally:
             self.forget_schedule()
             self._let_go()
 
     # What a kind of scheduler may wish to do in its own way.
+
+    def close_schedule(self) -> None:
+        """Write what was read, and close what is open, as the scheduler below does."""
+        super().close()
 
     def forget_schedule(self) -> None:
         """Drop what was read, and write none of it: another beat may be active."""

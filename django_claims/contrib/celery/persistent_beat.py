@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery.beat import PersistentScheduler
+from celery.beat import PersistentScheduler, Scheduler
 
 from django_claims.contrib.celery.beat import ClaimedSchedulerMixin
 
@@ -22,6 +22,12 @@ class ClaimedPersistentScheduler(ClaimedSchedulerMixin, PersistentScheduler):  #
         return {} if self._store is None else super().get_schedule()
 
     schedule = property(get_schedule, PersistentScheduler.set_schedule)
+
+    def close_schedule(self) -> None:
+        if self._store is None:  # which Celery before 5.7 would close all the same
+            Scheduler.close(self)
+        else:
+            super().close_schedule()
 
     def forget_schedule(self) -> None:
         super().forget_schedule()
