@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import quote as url_quote
 
 from django.contrib import messages
@@ -31,6 +31,8 @@ from django_claims.leases import Lease, StopFlag
 SHOWN = 120
 """Letters of a name in a message."""
 
+_PLACE = "0key0"
+
 LONGEST = 1800
 """Letters of an address: of a selection, as many runs are followed after a stop as it takes."""
 
@@ -41,6 +43,11 @@ class ActPages(ClaimRights):
     def page_url(self, page: str, *args: str) -> str:
         """Return the address of one of our pages on this site."""
         return reverse(f"admin:django_claims_liveclaim_{page}", args=args, current_app=self.admin_site.name)
+
+    def claim_urls(self) -> Callable[[str], str]:
+        """Return what gives the address of a claim's page for its key: a hundred rows ask, and reverse() is slow."""
+        before, _mark, after = self.page_url("change", _PLACE).rpartition(_PLACE)
+        return lambda key: before + url_quote(quote(key), safe="/~:@!$&'()*+,;=") + after
 
     def act_view(self, request: HttpRequest) -> HttpResponse:
         if request.method != "POST":

@@ -121,9 +121,11 @@ class LiveClaimAdmin(ActPages):
         listing = browse(query)
         acts = [act for act in ACTS.values() if self.may(request, act.key)] if conf.enabled() else []
         buttons = [act for act in acts if act.key in ("stop", "clear_stop")]
-        listing.rows = [self._with_acts(request, row, buttons) for row in listing.rows]
         back = request.GET.copy()
         back.pop("run", None)
+        url = self.claim_urls()
+        listing.rows = [replace(self._with_acts(request, row, buttons), url=url(row.key)) for row in listing.rows]
+        heads = columns(query, back)
         return {
             "title": capfirst(self.model._meta.verbose_name_plural),
             "listing": listing,
@@ -131,7 +133,8 @@ class LiveClaimAdmin(ActPages):
             "query": query,
             "summary": summary(listing),
             "said": "; ".join(f"{row.name[:SHOWN]}: {row.state_name}" for row in listing.followed),
-            "columns": columns(query, back),
+            "columns": heads,
+            **{f"label_{column['key']}": column["label"] for column in heads},
             "pages": page_links(listing.paginator, listing.page, back),
             "choices": filter_choices(query, listing),
             "acts": acts,

@@ -119,7 +119,8 @@ class _Browsing:
         self.report = stores.Report()
         aliases = [query.alias] if query.alias else conf.aliases()
         self.found = {alias: stores.contents(alias, self.report) for alias in aliases}
-        self.live: set[Pair] = {(name, alias) for alias, there in self.found.items() for name in there.names}
+        self.pairs: list[Pair] = [(name, alias) for alias, there in self.found.items() for name in there.names]
+        self.live = set(self.pairs)
         self.kept: dict[Pair, StopFlag] = {
             (name, alias): flag
             for alias, there in self.found.items()
@@ -129,7 +130,8 @@ class _Browsing:
 
     def listing(self) -> Listing:
         query = self.query
-        everything = sorted(self.live.union(self.kept))
+        # In order already, but for what several stores have and what does not run.
+        everything = sorted(self.pairs + [pair for pair in self.kept if pair not in self.live])
         listing = Listing(query, report=self.report, live=len(self.live), kept=len(self.kept))
         listing.groups = _groups(everything)
         listing.complete = all(there.complete for there in self.found.values())
@@ -214,5 +216,5 @@ def _in_state(row: Row, state: str) -> bool:
 
 def _groups(pairs: Iterable[Pair]) -> list[tuple[str, int]]:
     """Return what stands before the first colon of the names, the most frequent ones, in order."""
-    counted = Counter(_group(pair) for pair in pairs if ":" in pair[0])
+    counted = Counter([name[: name.index(":")] for name, _ in pairs if ":" in name])
     return sorted(counted.most_common(MOST_GROUPS))

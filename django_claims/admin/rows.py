@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
 
 from django_claims.admin import words
@@ -59,16 +58,13 @@ class Row:
     lease: Lease | None = None
     flag: StopFlag | None = None
 
-    # What may be done about it is filled in by the page, which knows who looks.
+    # Filled in by the page, which knows its site and who looks: the address, and what may be done about it.
+    url: str = ""
     acts: tuple[Any, ...] = ()
 
     @cached_property
     def key(self) -> str:
         return key_of(self.alias, self.name)
-
-    @property
-    def quoted_key(self) -> str:
-        return str(quote(self.key))
 
     @property
     def fence(self) -> str:
@@ -110,6 +106,14 @@ class Row:
     @property
     def pid(self) -> str:
         return str(self.lease.holder.pid) if self.lease and self.lease.holder else ""
+
+    @property
+    def process(self) -> str:
+        return _("process %(pid)s") % {"pid": self.pid}
+
+    @property
+    def select_label(self) -> str:
+        return _("Select %(name)s") % {"name": self.name}
 
     @property
     def label(self) -> str:
