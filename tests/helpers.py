@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from django_claims import registry
+from django_claims import claim, registry
 from django_claims import signals as signals_module
 from django_claims.backends import memory
 from django_claims.backends.memory import MemoryBackend
@@ -72,7 +72,7 @@ class ShiftedClock:
         return clock() + self.by
 
 
-def shift_holds(patch: Any) -> ShiftedClock:
+def shift_holds(monkeypatch: Any) -> ShiftedClock:
     """
     Give the holds, and nothing else, a clock that can be moved.
 
@@ -82,7 +82,7 @@ def shift_holds(patch: Any) -> ShiftedClock:
     for name in ("holds", "looking", "async_holds", "renewing"):
         module = sys.modules.get(f"django_claims.{name}")
         if hasattr(module, "clock"):
-            patch.setattr(module, "clock", moved)
+            monkeypatch.setattr(module, "clock", moved)
     return moved
 
 
@@ -192,6 +192,24 @@ class FlakyBackend(MemoryBackend):
 def claims_settings(**params: Any) -> dict[str, Any]:
     """Return CLAIMS with one alias on FlakyBackend."""
     return {"default": {"BACKEND": FLAKY, **params}}
+
+
+def calm(settings: Any) -> Any:
+    """One alias with a TTL of a minute: nothing is renewed by itself while a test runs."""
+    settings.CLAIMS = claims_settings(TTL=60)
+    return settings
+
+
+def taken() -> Iterator[Any]:
+    """Claim 'x' is held by another thread; gives the hold."""
+    held = run_in_thread(claim("x").acquire)
+    yield held
+    held.release()
+
+
+def messages(caplog: Any, start: str) -> list[str]:
+    """Return what was logged and begins so."""
+    return [record.getMessage() for record in caplog.records if record.getMessage().startswith(start)]
 
 
 def tidy(settings: Any) -> Iterator[None]:

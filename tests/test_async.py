@@ -32,23 +32,19 @@ from django_claims import (
     stop_flag,
 )
 from django_claims.clock import clock
-from tests.helpers import claims_settings, faults, listening, run_in_thread, tidy, wait_until
+from tests.helpers import (
+    calm,
+    faults,
+    listening,
+    taken,
+    tidy,
+    wait_until,
+)
 
 _tidy = pytest.fixture(autouse=True)(tidy)
+calm = pytest.fixture(autouse=True)(calm)
+taken = pytest.fixture(taken)
 heard = pytest.fixture(listening)
-
-
-@pytest.fixture(autouse=True)
-def calm(settings):
-    settings.CLAIMS = claims_settings(TTL=60)
-    return settings
-
-
-@pytest.fixture
-def taken():
-    held = run_in_thread(claim("x").acquire)
-    yield held
-    held.release()
 
 
 # Twins.

@@ -39,42 +39,24 @@ from django_claims.holders import Holder, ProcessId, this_process
 from tests.helpers import (
     FLAKY,
     ShiftedClock,
+    calm,
     claims_settings,
     faults,
     listening,
+    messages,
     run_in_thread,
     shift_holds,
     stays,
+    taken,
     tidy,
     wait_until,
 )
 
 _tidy = pytest.fixture(autouse=True)(tidy)
+calm = pytest.fixture(autouse=True)(calm)
+taken = pytest.fixture(taken)
+shifted = pytest.fixture(shift_holds)
 heard = pytest.fixture(listening)
-
-
-@pytest.fixture(autouse=True)
-def calm(settings):
-    settings.CLAIMS = claims_settings(TTL=60)
-    return settings
-
-
-@pytest.fixture
-def shifted(monkeypatch):
-    """A clock that only the holds themselves look at."""
-    return shift_holds(monkeypatch)
-
-
-@pytest.fixture
-def taken():
-    """Claim 'x' is held by another thread."""
-    held = run_in_thread(claim("x").acquire)
-    yield held
-    held.release()
-
-
-def messages(caplog, start):
-    return [record.getMessage() for record in caplog.records if record.getMessage().startswith(start)]
 
 
 # The recipe.

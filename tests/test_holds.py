@@ -31,9 +31,11 @@ from django_claims.keeper import Orphan, keeper_of
 from tests.helpers import (
     FLAKY,
     ShiftedClock,
+    calm,
     claims_settings,
     faults,
     listening,
+    messages,
     run_in_thread,
     shift_holds,
     stays,
@@ -42,20 +44,9 @@ from tests.helpers import (
 )
 
 _tidy = pytest.fixture(autouse=True)(tidy)
+calm = pytest.fixture(autouse=True)(calm)
+shifted = pytest.fixture(shift_holds)
 heard = pytest.fixture(listening)
-
-
-@pytest.fixture(autouse=True)
-def calm(settings):
-    """A TTL of a minute: nothing is renewed by itself while a test runs."""
-    settings.CLAIMS = claims_settings(TTL=60)
-    return settings
-
-
-@pytest.fixture
-def shifted(monkeypatch):
-    """A clock that only the holds themselves look at: no thread of ours notices that it moves."""
-    return shift_holds(monkeypatch)
 
 
 @pytest.fixture
@@ -64,10 +55,6 @@ def store_clock(settings):
     moved = ShiftedClock()
     settings.CLAIMS = claims_settings(TTL=60, OPTIONS={"clock": moved})
     return moved
-
-
-def messages(caplog, start):
-    return [record.getMessage() for record in caplog.records if record.getMessage().startswith(start)]
 
 
 def take_elsewhere(name="x", **recipe):

@@ -10,9 +10,18 @@ import pytest
 
 from django_claims import ClaimLost, InvalidClaim, LossReason, claim, force_release, interrupts
 from django_claims.clock import clock
-from tests.helpers import claims_settings, faults, listening, run_in_thread, shift_holds, tidy, wait_until
+from tests.helpers import (
+    claims_settings,
+    faults,
+    listening,
+    run_in_thread,
+    shift_holds,
+    tidy,
+    wait_until,
+)
 
 _tidy = pytest.fixture(autouse=True)(tidy)
+shifted = pytest.fixture(shift_holds)
 heard = pytest.fixture(listening)
 
 
@@ -148,12 +157,6 @@ def test_the_name_is_free_after_an_interrupt(heard):
 
     assert heard.one("claim_lost")["name"] == "x"
     assert len(heard.all("claim_released")) == 1
-
-
-@pytest.fixture
-def shifted(monkeypatch):
-    """A clock that only the holds themselves look at: the main thread is the first to notice."""
-    return shift_holds(monkeypatch)
 
 
 def test_a_loss_that_the_main_thread_itself_finds_is_told_to_all_the_same(shifted, heard):

@@ -36,6 +36,7 @@ from tests.helpers import (
     claims_settings,
     faults,
     listening,
+    messages,
     run_in_thread,
     stays,
     threads,
@@ -58,10 +59,6 @@ def short(settings):
 @pytest.fixture
 def short_idle(monkeypatch):
     monkeypatch.setattr(heartbeat, "IDLE_SECONDS", 0.2)
-
-
-def messages(caplog, start):
-    return [record.getMessage() for record in caplog.records if record.getMessage().startswith(start)]
 
 
 # Renewal.

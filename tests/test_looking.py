@@ -16,21 +16,17 @@ from django_claims import (
     request_stop,
 )
 from django_claims.clock import clock
-from tests.helpers import claims_settings, faults, shift_holds, tidy, wait_until
+from tests.helpers import (
+    calm,
+    faults,
+    shift_holds,
+    tidy,
+    wait_until,
+)
 
 _tidy = pytest.fixture(autouse=True)(tidy)
-
-
-@pytest.fixture(autouse=True)
-def calm(settings):
-    settings.CLAIMS = claims_settings(TTL=60)
-    return settings
-
-
-@pytest.fixture
-def shifted(monkeypatch):
-    """A clock that only the holds themselves look at."""
-    return shift_holds(monkeypatch)
+calm = pytest.fixture(autouse=True)(calm)
+shifted = pytest.fixture(shift_holds)
 
 
 def soon(func, seconds=0.1):

@@ -21,16 +21,20 @@ from django_claims import (
 )
 from django_claims.clock import clock
 from django_claims.shutdown import stop_draining
-from tests.helpers import FLAKY, claims_settings, faults, listening, run_in_thread, stays, tidy, wait_until
+from tests.helpers import (
+    FLAKY,
+    calm,
+    faults,
+    listening,
+    run_in_thread,
+    stays,
+    tidy,
+    wait_until,
+)
 
 _tidy = pytest.fixture(autouse=True)(tidy)
+calm = pytest.fixture(autouse=True)(calm)
 heard = pytest.fixture(listening)
-
-
-@pytest.fixture(autouse=True)
-def calm(settings):
-    settings.CLAIMS = claims_settings(TTL=60)
-    return settings
 
 
 # Draining.

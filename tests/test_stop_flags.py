@@ -17,16 +17,19 @@ from django_claims import (
     stop_flag,
 )
 from django_claims.clock import clock
-from tests.helpers import claims_settings, faults, listening, run_in_thread, stays, tidy, wait_until
+from tests.helpers import (
+    calm,
+    faults,
+    listening,
+    run_in_thread,
+    stays,
+    tidy,
+    wait_until,
+)
 
 _tidy = pytest.fixture(autouse=True)(tidy)
+calm = pytest.fixture(autouse=True)(calm)
 heard = pytest.fixture(listening)
-
-
-@pytest.fixture(autouse=True)
-def calm(settings):
-    settings.CLAIMS = claims_settings(TTL=60)
-    return settings
 
 
 # This run.
