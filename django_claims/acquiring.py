@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from django_claims import conf, interrupts, registry, shutdown, signals
-from django_claims.backends.base import AcquireRequest, Grant, Refusal, within
+from django_claims.backends.base import GRANT_SECONDS, LEAVE, AcquireRequest, Grant, Refusal, Waiter, within
 from django_claims.backends.base import new_token as new_token
 from django_claims.clock import clock, to_wait
+from django_claims.deaths import deaths
 from django_claims.exceptions import BackendUnavailable, ClaimHeld, ClaimRefused, ClaimStopped, InvalidClaim
 from django_claims.handler import claim_backends
 from django_claims.holders import ProcessId, this_holder
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
+FRESH_SECONDS = 0.25
+"""How old a pushed grant may be to be begun with at once."""
+CONFIRM_SECONDS = 0.05
+"""When it is renewed for the first time, which confirms it. A shorter hold needs no renewal."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:
@@ -48,6 +54,7 @@ class Refused:
     lease: Lease | None = None
     flag: StopFlag | None = None
     reentrant: bool = False
+    answer: Refusal | None = None  # of the store
 
     @property
     def is_final(self) -> bool:
@@ -72,6 +79,22 @@ def off_hold(claim: Claim) -> Hold:
         renew_deadline_ms=0,
         stop_on_shutdown=claim.stop_on_shutdown,
     )
+
+
+class _Bell:
+    """Wakes one sleeper. A bare lock: an exception of a signal handler leaves nothing of it half done."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        """Wake the sleeper, or the next one to come. From any thread."""
+        with suppress(RuntimeError):  # rung already
+            self._lock.release()
+
+    def wait(self, seconds: float) -> None:
+        self._lock.acquire(timeout=min(max(seconds, 0.0), 3600.0))
 
 
 class Acquiring:
@@ -111,6 +134,8 @@ class Acquiring:
             self._on_loss.append(interrupts.raise_in_main_thread)
         self.started = clock()
         self._was_slow = False
+        self._waiter: Waiter | None = None
+        self._place = ""  # of the last try
         self.enabled = conf.enabled()
         if self.enabled:
             settings = claim_backends[self.alias].settings
@@ -148,6 +173,8 @@ class Acquiring:
         if not self.enabled:
             return off_hold(self.claim)
         self.keeper.ready(self.claim.name)
+        if self._waiter is not None:
+            self._prepare(self._waiter)
         sent_at = clock()
         try:
             if self._hurries:
@@ -158,24 +185,27 @@ class Acquiring:
         except BaseException:
             # Anything at all, a signal's exception too: the grant may exist, and nobody has it.
             self._delete_later()
+            self._place = ""
             raise
         if clock() - sent_at > SLOW_SECONDS:
             # Its twin, the client's or the network's second try, may still be on its way.
             self._was_slow = True
         if isinstance(outcome, Hold):
             outcome.is_slow = self._was_slow
+        if isinstance(outcome, Hold) or outcome.is_final:
+            self._place = ""  # the store has seen to that
         return outcome
 
-    def _delete_later(self) -> None:
-        """Delete the token, should it be granted or have been."""
-        self.keeper.delete_later(orphan_of(self.claim.names, self._token, self.ttl_ms, self.heartbeat_ms))
+    def _delete_later(self, *, once: bool = False) -> None:
+        """Delete the token, should it be granted or have been, or stand in line; again and again, or (`once`) once."""
+        self.keeper.delete_later(orphan_of(self.claim.names, self._token, self.ttl_ms, self.heartbeat_ms, dropped=once))
 
     def _once(self, sent_at: float) -> Hold | Refused:
         dead: dict[str, int] = {}  # by name, the fence of a run whose holder is no more
         while isinstance(answer := self._ask(dead), Refusal):
             lease = answer.lease
             if lease is None or answer.name in dead or not self._is_dead(lease):
-                return Refused(*answer)
+                return Refused(answer.name, lease, answer.flag, answer=answer)
             logger.warning(
                 "Taking over from a dead holder name=%s alias=%s fence=%s holder=%s",
                 answer.name,
@@ -197,15 +227,19 @@ class Acquiring:
                     self.heartbeat_ms,
                     self._holder,
                     dead.get(name),
+                    self._place,
                 )
                 for name in self.claim.names
             ]
         )
 
     def _is_dead(self, lease: Lease) -> bool:
-        return bool(self._follow_dead and lease.is_followed and lease.holder and lease.holder.is_dead())
+        if not (self._follow_dead and lease.is_followed and lease.holder):
+            return False
+        return lease.holder.is_dead() if self._waiter is None else deaths.is_dead(lease.holder)
 
-    def _granted(self, grants: list[Grant], sent_at: float) -> Hold:
+    def _granted(self, grants: list[Grant], sent_at: float, deadline: float | None = None) -> Hold:
+        """Return the hold; `deadline`: the seconds that it has until it is confirmed, if the store pushed it."""
         took = clock() - sent_at
         renew_deadline = self.renew_deadline_ms / 1000
         if renew_deadline - took < renew_deadline / 10:
@@ -237,9 +271,13 @@ class Acquiring:
         if claim.on_lost == "interrupt":
             interrupts.install()
             hold.on_end = interrupts.restore
+        renew_at = sent_at + self.heartbeat_ms / 1000
+        if deadline is not None:
+            hold.deadline = min(hold.deadline, sent_at + deadline)
+            renew_at = min(renew_at, clock() + CONFIRM_SECONDS)
         registry.add(hold)
         try:
-            self.keeper.keep(hold, sent_at + self.heartbeat_ms / 1000)
+            self.keeper.keep(hold, renew_at)
         except BaseException:
             hold.retire()
             raise
@@ -276,40 +314,117 @@ class Acquiring:
         )
         return outcome
 
+    # Waiting.
+
     def acquire(self) -> Hold | Refused:
         """Try, and try again until the timeout is over; the last try is at its end."""
         if self.held_here():
             return self.done(self.refused_here())
-        pause, longest = 0.0, 0.0
-        while True:
-            outcome = self.once()
-            if isinstance(outcome, Hold) or outcome.is_final or (left := self._left()) <= 0:
-                return self.done(outcome)
-            backend = claim_backends[self.alias]
-            if not pause:
-                pause, longest = backend.poll_interval
-            backend.wait(self.claim.names, to_wait(min(left, pause * random.uniform(0.8, 1.2)), left))
-            pause = min(pause * 1.5, longest)
+        if self.timeout == 0 or not self.enabled:
+            return self.done(self.once())
+        bell = _Bell()
+        waiter = self._waiter = claim_backends[self.alias].wait(self.claim.names, bell.ring)
+        try:
+            while True:
+                outcome = self.once()
+                if isinstance(outcome, Hold) or outcome.is_final or (left := self._left()) <= 0:
+                    return self.done(outcome)
+                with self._watched(outcome, bell.ring):
+                    bell.wait(to_wait(min(left, self._pause(waiter, outcome)), left))
+                if (hold := self._pushed(waiter)) is not None:
+                    return self.done(hold)
+        finally:
+            self._wait_no_more(waiter)
 
     async def aacquire(self) -> Hold | Refused:
         """See acquire(). Sleeps on the loop, and takes a thread for single tries only."""
         if self.held_here():
             return self.done(self.refused_here())
-        pause, longest = 0.0, 0.0
-        while True:
-            trying = start(self.once, kind="try")
-            try:
-                outcome = await asyncio.wrap_future(trying)
-            except asyncio.CancelledError:
-                # A try that has begun goes on in its thread, with or without a loop: what it may be granted goes back.
-                trying.add_done_callback(give_back)
-                raise
-            if isinstance(outcome, Hold) or outcome.is_final or (left := self._left()) <= 0:
-                return self.done(outcome)
-            if not pause:
-                pause, longest = claim_backends[self.alias].poll_interval
-            await asyncio.sleep(to_wait(min(left, pause * random.uniform(0.8, 1.2)), left))
-            pause = min(pause * 1.5, longest)
+        loop, rung = asyncio.get_running_loop(), asyncio.Event()
+
+        def ring() -> None:
+            loop.call_soon_threadsafe(rung.set)
+
+        waiter: Waiter | None = None
+        trying: Future[Hold | Refused] | None = None
+        if self.timeout != 0 and self.enabled:
+            waiter = self._waiter = claim_backends[self.alias].wait(self.claim.names, ring)
+        try:
+            while True:
+                trying = start(self.once, kind="try")
+                try:
+                    outcome = await asyncio.wrap_future(trying)
+                except asyncio.CancelledError:
+                    # A try that has begun goes on in its thread, with or without a loop: what it is granted goes back.
+                    trying.add_done_callback(give_back)
+                    raise
+                if isinstance(outcome, Hold) or outcome.is_final or waiter is None or (left := self._left()) <= 0:
+                    return self.done(outcome)
+                with self._watched(outcome, ring), suppress(TimeoutError):
+                    await asyncio.wait_for(rung.wait(), to_wait(min(left, self._pause(waiter, outcome)), left))
+                rung.clear()
+                if (hold := self._pushed(waiter)) is not None:
+                    return self.done(hold)
+        finally:
+            if waiter is not None and trying is None:
+                waiter.close()
+            elif waiter is not None and trying is not None:
+                trying.add_done_callback(lambda _: self._wait_no_more(waiter))  # at once, unless it is under way
+
+    def _prepare(self, waiter: Waiter) -> None:
+        """Say how the next try stands in line: the last one leaves it."""
+        if (left := self._left()) > 0:
+            waiter.prepare(min(self._hurry, left))
+            self._place = waiter.place
+        elif self._place:
+            self._place = LEAVE
+
+    def _pause(self, waiter: Waiter, refused: Refused) -> float:
+        return waiter.pause(refused.answer) if refused.answer is not None else 0.0
+
+    def _pushed(self, waiter: Waiter) -> Hold | None:
+        """
+        Return a hold if the store has just granted it, without asking: it is confirmed by its first renewal.
+
+        Until then it is held for a shorter time. One that was long under way, or that there is
+        little time for, is confirmed by a try instead.
+        """
+        pushed = waiter.granted()
+        if pushed is None or clock() - pushed[1] > FRESH_SECONDS:
+            return None
+        grant, granted_at = pushed
+        deadline = min(self.renew_deadline_ms / 1000, GRANT_SECONDS * 2 / 3)
+        if deadline < 4 * FRESH_SECONDS:
+            return None
+        try:
+            hold = self._granted([grant], granted_at, deadline)
+        except BaseException:
+            self._delete_later()
+            self._place = ""
+            raise
+        self._place = ""
+        hold.is_slow = self._was_slow
+        return hold
+
+    @contextmanager
+    def _watched(self, refused: Refused, bell: Callable[[], object]) -> Iterator[None]:
+        """Have the bell rung if the holder dies meanwhile, and is one of this machine."""
+        lease = refused.lease
+        holder = lease.holder if lease is not None and lease.is_followed and self._follow_dead else None
+        if holder is None:
+            yield
+            return
+        deaths.watch(holder, bell)
+        try:
+            yield
+        finally:
+            deaths.forget(holder, bell)
+
+    def _wait_no_more(self, waiter: Waiter) -> None:
+        waiter.close()
+        if self._place not in ("", LEAVE):
+            # It left by an exception, or its last try came too late for the line to be told.
+            self._delete_later(once=not self._was_slow)
 
     def _left(self) -> float:
         return float("inf") if self.timeout is None else self.started + self.timeout - clock()

@@ -98,6 +98,7 @@ class Claim:
         """
         Ask the store whether an acquire would be granted now; take nothing.
 
+        A name that is free and owed to somebody who waits for it is not available.
         For display: it may be taken a moment later. Raises BackendUnavailable.
         """
         if not conf.enabled():
@@ -108,6 +109,8 @@ class Claim:
             if flag is not None and flag.keep:
                 return False
             if lease is not None and not self._is_over(lease, backend.settings):
+                return False
+            if backend.promised(name):
                 return False
         return True
 
@@ -245,7 +248,8 @@ def claim_all(
 
     One hold for all of them, with one fence that is above each name's last. A refusal names the
     one that was not free. Sets that overlap never wait for each other in a ring: the order is
-    fixed, and nothing is held while waiting. For the arguments see claim(); `key` is written
+    fixed, and nothing is held while waiting. Where the store keeps a line, it stands in that of
+    each name; see the page on waiting. For the arguments see claim(); `key` is written
     after each name.
     """
     if not names:

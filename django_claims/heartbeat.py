@@ -84,8 +84,6 @@ class Heartbeat:
         """
         self._last_use = clock()
         if self._thread is None and not manual:
-            if type(self._lock) is not type(threading.RLock()):
-                self._reset()  # made before gevent patched threading: two greenlets of one thread would both get it
             with self._lock:
                 if self._thread is None:
                     # Known before it runs, so that a signal's exception in between leaves no second one.

@@ -92,6 +92,10 @@ class Holder:
     @classmethod
     def unpack(cls, text: str) -> Holder:
         """Read what `packed` says. Raises ValueError for anything else."""
+        return _unpacked(text)
+
+    @classmethod
+    def _read(cls, text: str) -> Holder:
         try:
             host, pid, started, label, node, task_id, processes, *_ = json.loads(text)
             return cls(
@@ -109,6 +113,12 @@ class Holder:
     def is_dead(self) -> bool:
         """Say whether every process that this lease stands for is certainly over."""
         return bool(self.processes) and all(process.is_dead() for process in self.processes)
+
+
+@functools.lru_cache(maxsize=256)
+def _unpacked(text: str) -> Holder:
+    """Read a holder, of which each that waits or is looked at is read again and again."""
+    return Holder._read(text)
 
 
 def this_holder(label: str = "", *, node: str = "", task_id: str = "") -> Holder:

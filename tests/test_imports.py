@@ -30,7 +30,7 @@ LAYERS = [
     ["backends"],
     ["handler"],
     ["stop_flags"],
-    ["registry", "deadlines", "orphans"],
+    ["registry", "deadlines", "deaths", "orphans"],
     ["keeper"],
     ["looking", "async_holds", "renewing", "handing", "transactions", "holds"],
     ["interrupts", "acquiring", "adopting", "claims", "operations", "resources", "fencing", "shutdown"],

@@ -17,8 +17,8 @@ from __future__ import annotations
 import binascii
 import enum
 import os
+import random
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
@@ -51,7 +51,12 @@ def without_token(request: Any) -> str:
 
 
 class AcquireRequest(NamedTuple):
-    """One name that is wanted. `over_fence`: take over from that run, whose holder is known to be dead."""
+    """
+    One name that is wanted.
+
+    `over_fence`: take over from that run, whose holder is known to be dead. `place`: of a
+    waiter (see there); in the first of several requests it counts for all.
+    """
 
     name: str
     token: str
@@ -59,6 +64,7 @@ class AcquireRequest(NamedTuple):
     heartbeat_ms: int
     holder: Holder
     over_fence: int | None = None
+    place: str = ""
 
     def __repr__(self) -> str:
         return without_token(self)
@@ -72,11 +78,18 @@ class Grant(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """The store said no: `lease` has it, or `flag` keeps it stopped."""
+    """
+    The store said no: `lease` has it, or `flag` keeps it stopped, or (neither) it is owed to one who waits.
+
+    `again_ms`: the waiter will be told when its turn comes, and should ask anew by then at the
+    latest. None: it has to look.
+    """
 
     name: str
     lease: Lease | None = None
     flag: StopFlag | None = None
+    again_ms: int | None = None
+    now_us: int = 0  # by the store's clock, when it keeps a line
 
 
 class RenewRequest(NamedTuple):
@@ -170,6 +183,46 @@ class Notice(NamedTuple):
     name: str
     flag: StopFlag | None = None
     forced_fence: int | None = None
+
+
+GRANT_SECONDS = 1.9
+"""How long a pushed grant that nobody confirms is safe from the next in line; see line.lua."""
+LEAVE = "-"
+"""The place of a last try: in no line any more."""
+
+
+class Waiter:
+    """
+    How somebody waits: here by looking again and again, sooner at first.
+
+    Before each try, prepare(); `place` goes along with it; after a refusal, sleep for pause()
+    seconds or until the bell rings. At the end close().
+    """
+
+    place = ""
+
+    def __init__(self, interval: tuple[float, float]) -> None:
+        self._interval, self._longest = interval
+
+    def prepare(self, seconds: float) -> None:
+        """Get ready for the next try, within some seconds."""
+
+    def pause(self, refusal: Refusal) -> float:
+        """Return the seconds after which to try again, if no bell has rung before."""
+        pause = self._interval * random.uniform(0.8, 1.2)
+        self._interval = min(self._interval * 1.5, self._longest)
+        return pause
+
+    def granted(self) -> tuple[Grant, float] | None:
+        """
+        Return what the store has granted and pushed, since the last refusal, and when: by clock(), not too late.
+
+        Lives for GRANT_SECONDS from then, unless it is renewed or acquired with its token.
+        """
+        return None
+
+    def close(self) -> None:
+        """Wait no more."""
 
 
 class BaseClaimBackend:
@@ -297,9 +350,17 @@ class BaseClaimBackend:
         """
         return False
 
-    def wait(self, names: Sequence[str], seconds: float) -> None:
-        """Return when a try may succeed, or after some time that is not above `seconds`."""
-        time.sleep(seconds)
+    def wait(self, names: tuple[str, ...], bell: Callable[[], object]) -> Waiter:
+        """
+        Return what says how to wait for the names. It calls `bell`, from any thread, when a try may succeed.
+
+        Touches no store, and raises nothing of it: who cannot be told has to look.
+        """
+        return Waiter(self.poll_interval)
+
+    def promised(self, name: str) -> bool:
+        """Say whether a name that is free is owed to somebody who waits for it, where the store keeps a line."""
+        return False
 
     def hand_over(self, requests: Sequence[HandOverRequest]) -> bool:
         """

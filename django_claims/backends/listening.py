@@ -10,12 +10,14 @@ from __future__ import annotations
 import binascii
 import itertools
 import os
+import random
 import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from django_claims.backends.base import Grant, Refusal, Waiter
 from django_claims.backends.reading import Subscription, reader
 from django_claims.clock import clock
 from django_claims.logs import get_logger
@@ -45,11 +47,12 @@ class Listening:
 
     def _start_anew(self) -> None:
         self._subscription: Subscription | None = None
-        self._bells: dict[int, tuple[tuple[str, ...], Callable[[], object]]] = {}
+        self._waiters: dict[int, InLine] = {}
         self._numbers = itertools.count(1)
         self._connecting_until = self._retry_at = self.used_at = 0.0
         self._was_refused = False
         self.own_channel = self._channel("to:" + binascii.hexlify(os.urandom(8)).decode())
+        self._own = self.own_channel.encode()
 
     @property
     def is_on(self) -> bool:
@@ -63,7 +66,7 @@ class Listening:
     @property
     def is_used(self) -> bool:
         """Whether somebody waits, or somebody asked for it in the last seconds."""
-        return bool(self._bells) or clock() - self.used_at < 10.0
+        return bool(self._waiters) or clock() - self.used_at < 10.0
 
     def begin(self, seconds: float) -> bool:
         """
@@ -103,26 +106,30 @@ class Listening:
     def end(self) -> None:
         """Subscribe no more, unless somebody waits."""
         subscription = self._subscription
-        if subscription is not None and not self._bells:
+        if subscription is not None and not self._waiters:
             self._subscription = None
             reader.forget(subscription)
 
-    def unreachable(self) -> None:
-        """The server does not know of us, so our subscription is to another one. Have it made anew."""
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
+    @property
+    def subscription(self) -> Subscription | None:
+        return self._subscription
+
+    def unreachable(self, subscription: Subscription) -> None:
+        """The server that we ask does not know of a subscription, so it is to another one. Have it made anew."""
+        if self._subscription is subscription:
+            self._subscription = None
             reader.forget(subscription)
 
     # Of the waiters.
 
-    def add(self, names: tuple[str, ...], bell: Callable[[], object]) -> int:
+    def add(self, waiter: InLine) -> int:
         """Have a waiter called, when the store calls its number or there is news of one of its names."""
         number = next(self._numbers)
-        self._bells[number] = names, bell
+        self._waiters[number] = waiter
         return number
 
     def remove(self, number: int) -> None:
-        self._bells.pop(number, None)
+        self._waiters.pop(number, None)
         self.used_at = clock()
 
     # From the thread that reads.
@@ -130,11 +137,12 @@ class Listening:
     def told(self, channel: bytes, said: bytes) -> None:
         """Take one message."""
         text = said.decode(errors="replace")
-        if channel == self.own_channel.encode():
-            known = self._bells.get(int(text)) if text.isdecimal() else None
-            if known is not None:
-                _ring(known[1])
-        elif channel == self.news_channel.encode():
+        if channel == self._own:
+            number, _, grant = text.partition(" ")
+            waiter = self._waiters.get(int(number)) if number.isdecimal() else None
+            if waiter is not None:
+                waiter.call(grant)
+        else:
             self._tell(text)
 
     def lost(self, subscription: Subscription) -> None:
@@ -144,12 +152,78 @@ class Listening:
             self._tell(None)
 
     def _tell(self, name: str | None) -> None:
-        for names, bell in list(self._bells.values()):
-            if name is None or name in names:
-                _ring(bell)
+        for waiter in list(self._waiters.values()):
+            if name is None or name in waiter.names:
+                waiter.call("")
         heard = self.heard
         if heard is not None:
             _ring(lambda: heard(name))
+
+
+class InLine(Waiter):
+    """Waits in the store's line, and is told when its turn comes. While it cannot be told, it looks."""
+
+    def __init__(
+        self, listening: Listening, names: tuple[str, ...], bell: Callable[[], object], interval: tuple[float, float]
+    ) -> None:
+        super().__init__(interval)
+        self.names = names
+        self._bell = bell
+        self._listening = listening
+        self._number = listening.add(self)
+        self._is_first = True
+        self._asked_at, self._refused_us = 0.0, 0
+        self._called: tuple[str, float] | None = None
+        self._told_by: Subscription | None = None
+
+    def prepare(self, seconds: float) -> None:
+        """Listen, then ask: what is told in between is not missed. A first try that succeeds needs neither."""
+        listening, was_first = self._listening, self._is_first
+        self._is_first, self._called = False, None
+        self._asked_at = clock()
+        if was_first and not listening.is_on:
+            return
+        listening.begin(seconds)
+        self._told_by = listening.subscription
+        self.place = f"{self._number} {listening.own_channel if self._told_by else ''}"
+
+    def call(self, grant: str) -> None:
+        """Wake the waiter. From the thread that reads."""
+        if grant:
+            self._called = grant, clock()
+        _ring(self._bell)
+
+    def granted(self) -> tuple[Grant, float] | None:
+        if self._called is None:
+            return None
+        (words, heard_at), self._called = self._called, None
+        try:
+            fence, granted_us = map(int, words.split(" "))
+        except ValueError:
+            return None
+        # The store granted it so long after it refused the last try, which was sent at that time:
+        #
+        #   we      asked ───┐  ┌─ refused            ┌──~~~── heard, who knows how late
+        #   store            └──┘ refused_us          └ granted_us
+        #
+        # One that is older than the refusal has been passed on to another meanwhile.
+        after = (granted_us - self._refused_us) / 1e6
+        return (Grant(fence, granted_us), min(self._asked_at + after, heard_at)) if after >= 0 else None
+
+    def pause(self, refusal: Refusal) -> float:
+        self._refused_us = refusal.now_us
+        if not self.place:
+            return 0.0
+        if refusal.again_ms is None:
+            if self._told_by is not None:
+                self._listening.unreachable(self._told_by)
+            return super().pause(refusal)
+        pause = refusal.again_ms / 1000
+        # Not all at once; but who is told when to ask should ask then.
+        return pause * random.uniform(0.9, 1.0) if pause > 1.0 else pause
+
+    def close(self) -> None:
+        self._listening.remove(self._number)
 
 
 def _ring(bell: Callable[[], object]) -> None:

@@ -26,6 +26,7 @@ from django_claims.backends.base import (
     Renewal,
     RenewAnswer,
     RenewRequest,
+    Waiter,
 )
 from django_claims.backends.memory_store import Row, Store, stores
 from django_claims.backends.memory_store import forget as forget
@@ -34,6 +35,18 @@ from django_claims.conf import AliasSettings
 from django_claims.exceptions import InvalidClaimsSetting
 from django_claims.leases import HANDED_OVER, HELD, RESTING, Lease, LeasePage, StopFlag, read_lease
 from django_claims.names import matches
+
+
+class _Waiter(Waiter):
+    """Called at each end of a lease; looks as well, since an expiry calls nobody."""
+
+    def __init__(self, interval: tuple[float, float], store: Store, bell: Callable[[], object]) -> None:
+        super().__init__(interval)
+        self._bells = store.bells
+        self._bells[id(self)] = bell
+
+    def close(self) -> None:
+        self._bells.pop(id(self), None)
 
 
 class MemoryBackend(BaseClaimBackend):
@@ -76,7 +89,7 @@ class MemoryBackend(BaseClaimBackend):
         flag = store.flags.get(name)
         if flag is not None and flag.fence == row.fence:
             del store.flags[name]
-        store.changed.notify_all()
+        store.ring()
 
     def _flag(self, store: Store, name: str, now: int) -> StopFlag | None:
         flag = store.flags.get(name)
@@ -273,7 +286,7 @@ class MemoryBackend(BaseClaimBackend):
                 expires_at=from_microseconds(now + ttl_ms * 1000) if ttl_ms else None,
             )
             store.flags[name] = flag
-            store.changed.notify_all()
+            store.ring()
             return flag
 
     def flag(self, name: str) -> StopFlag | None:
@@ -300,11 +313,8 @@ class MemoryBackend(BaseClaimBackend):
             forced = [Notice(name, forced_fence=fence) for (name, fence), until in store.forced.items() if until > now]
         return forced + [Notice(flag.name, flag) for flag in self.flags()]
 
-    def wait(self, names: Sequence[str], seconds: float) -> None:
-        # Woken by each end of a lease; an expiry wakes nobody, so the sleep stays short.
-        store = self._store
-        with store.lock:
-            store.changed.wait(min(seconds, 0.02))
+    def wait(self, names: tuple[str, ...], bell: Callable[[], object]) -> Waiter:
+        return _Waiter(self.poll_interval, self._store, bell)
 
     def describe(self) -> str:
         return "memory of this process"

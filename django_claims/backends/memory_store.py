@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from django_claims.holders import Holder
@@ -33,13 +34,18 @@ class Store:
         self.clock = clock
         # What makes a date of that clock, for people. Fixed once, since test tools move the wall clock.
         self.epoch = time.time() - clock()
-        # Taken itself and not through the condition, whose __enter__ a signal's exception may leave half done.
         self.lock = threading.RLock()
-        self.changed = threading.Condition(self.lock)
+        self.bells: dict[int, Callable[[], object]] = {}  # of those who wait
         self.rows: dict[str, Row] = {}
         self.flags: dict[str, StopFlag] = {}
         self.forced: dict[tuple[str, int], int] = {}  # name and fence: until when there is word of it
         self.last_fence = 0
+
+    def ring(self) -> None:
+        """Call all who wait: something has changed."""
+        for bell in list(self.bells.values()):
+            with suppress(RuntimeError):  # a loop that is closed
+                bell()
 
 
 stores: dict[tuple[str, Callable[[], float]], Store] = {}

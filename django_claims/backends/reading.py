@@ -7,6 +7,7 @@ It never waits for one of them: connecting is done by those who want to hear.
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import socket
 import ssl
@@ -31,6 +32,9 @@ class Listener(Protocol):
     def told(self, channel: bytes, said: bytes) -> None: ...
     def lost(self, subscription: Subscription) -> None: ...
     def end(self) -> None: ...
+
+
+_MESSAGE = re.compile(rb"[*>]3\r\n\$7\r\nmessage\r\n\$\d+\r\n([^\r\n]*)\r\n\$\d+\r\n([^\r\n]*)\r\n")
 
 
 class _Incomplete(Exception):
@@ -106,6 +110,10 @@ class Subscription:
         at = 0
         with suppress(_Incomplete):
             while at < len(self._buffer):
+                if found := _MESSAGE.match(self._buffer, at):  # nearly all are, and some are in a hurry
+                    at = found.end()
+                    self._listener.told(found[1], found[2])
+                    continue
                 value, at = parsed(self._buffer, at)
                 if isinstance(value, list) and len(value) == 3 and value[0] == b"message":
                     self._listener.told(value[1], value[2])
@@ -145,6 +153,7 @@ class _Reader:
     def start_anew(self) -> None:
         self._lock = threading.RLock()  # a signal handler may release a hold while its own thread is in here
         self._watched: set[Subscription] = set()
+        self._changed = False
         self._thread: threading.Thread | None = None
         self._bell: tuple[socket.socket, socket.socket] | None = None
 
@@ -173,6 +182,7 @@ class _Reader:
             self._ring()
 
     def _ring(self) -> None:
+        self._changed = True
         if self._bell is not None:
             with suppress(OSError):  # full: it rings already
                 self._bell[1].send(b"!")
@@ -187,18 +197,19 @@ class _Reader:
         with selectors.DefaultSelector() as selector:
             selector.register(bell[0], selectors.EVENT_READ)
             while True:
-                with self._lock:
-                    wanted = set(self._watched)
+                if self._changed or not read:
+                    with self._lock:
+                        wanted, self._changed = set(self._watched), False
+                        if not wanted:
+                            self._thread = self._bell = None  # under the lock: whoever comes next starts a new one
+                    for old in read - wanted:
+                        selector.unregister(old.socket)
+                        old.close()
                     if not wanted:
-                        self._thread = self._bell = None  # under the lock: whoever comes next starts a new one
-                for old in read - wanted:
-                    selector.unregister(old.socket)
-                    old.close()
-                if not wanted:
-                    break
-                for new in wanted - read:
-                    selector.register(new.socket, selectors.EVENT_READ, new)
-                read = wanted
+                        break
+                    for new in wanted - read:
+                        selector.register(new.socket, selectors.EVENT_READ, new)
+                    read = wanted
                 for subscription in [key.data for key, _ in selector.select(max(look_at - clock(), 0.0))]:
                     if subscription is None:
                         with suppress(OSError):
@@ -220,6 +231,7 @@ class _Reader:
                 logger.exception("What a server pushed could not be read")
             with self._lock:
                 self._watched.discard(subscription)
+                self._changed = True
             try:
                 subscription.lost()
             except BaseException:

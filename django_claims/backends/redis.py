@@ -25,7 +25,8 @@ from redis.sentinel import SentinelConnectionPool
 
 from django_claims import conf
 from django_claims.backends import listening
-from django_claims.backends.listening import Listening
+from django_claims.backends.base import Waiter
+from django_claims.backends.listening import InLine, Listening
 from django_claims.backends.scripts import SCRIPTS, ScriptBackend
 from django_claims.backends.wire import Connections, shared
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
@@ -40,6 +41,7 @@ class RedisBackend(ScriptBackend):
     """OPTIONS: `cache`, `version`, `key_prefix`; see the settings page."""
 
     known_options = ("cache", "version", "key_prefix")
+    poll_interval = (0.02, 0.25)  # of waiters who cannot be told
 
     def __init__(self, settings: conf.AliasSettings) -> None:
         super().__init__(settings)
@@ -156,6 +158,9 @@ class RedisBackend(ScriptBackend):
     def listen(self, heard: Callable[[str | None], object]) -> bool:
         self._listening.heard = heard
         return self._listening.begin(self.verb_timeout())
+
+    def wait(self, names: tuple[str, ...], bell: Callable[[], object]) -> Waiter:
+        return InLine(self._listening, names, bell, self.poll_interval)
 
     def close(self) -> None:
         self._listening.end()

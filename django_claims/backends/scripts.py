@@ -36,9 +36,19 @@ _BATCH = 1000
 """Leases in one script, so that ten thousand do not keep the server's other clients waiting."""
 
 
+_INCLUDE = "-- include line.lua\n"
+
+
+def _read(name: str) -> str:
+    return (Path(__file__).parent / "lua" / f"{name}.lua").read_text()
+
+
 class _Script:
     def __init__(self, verb: str) -> None:
-        self.source = (Path(__file__).parent / "lua" / f"{verb}.lua").read_text()
+        source = _read(verb)
+        if _INCLUDE in source:
+            source = source.replace(_INCLUDE, _read("line"), 1)
+        self.source = source
         self.sha = sha1(self.source.encode()).hexdigest()
 
 
@@ -55,6 +65,7 @@ SCRIPTS = {
         "force_release",
         "set_flag",
         "flags",
+        "promised",
     )
 }
 
@@ -102,7 +113,7 @@ class ScriptBackend(BaseClaimBackend):
     def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
         first = requests[0]
         keys = [self._fence_key, self._index_key, self._flags_key]
-        args: list[str] = [first.token, str(first.ttl_ms), str(first.heartbeat_ms), first.holder.packed]
+        args: list[str] = [first.token, str(first.ttl_ms), str(first.heartbeat_ms), first.holder.packed, first.place]
         for request in requests:
             keys.append(self._lease_key(request.name))
             args += (request.name, "" if request.over_fence is None else str(request.over_fence))
@@ -112,7 +123,8 @@ class ScriptBackend(BaseClaimBackend):
         name, now = requests[answer[1] - 1].name, int(answer[2])
         if answer[0] == 2:
             return Refusal(name, flag=self._flag(name, answer[3]))
-        return Refusal(name, lease=self._lease(name, now, *answer[3:]))
+        lease = self._lease(name, now, *answer[4:]) if answer[0] == 0 else None
+        return Refusal(name, lease, again_ms=None if answer[3] < 0 else answer[3], now_us=now)
 
     def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
         calls = []
@@ -141,7 +153,7 @@ class ScriptBackend(BaseClaimBackend):
     def release(self, requests: Sequence[ReleaseRequest]) -> list[Released]:
         calls = []
         for batch in _batches(requests):
-            keys = [self._index_key, self._flags_key]
+            keys = [self._index_key, self._flags_key, self._fence_key]
             args: list[str] = []
             for request in batch:
                 keys.append(self._lease_key(request.name))
@@ -187,6 +199,9 @@ class ScriptBackend(BaseClaimBackend):
     def lease(self, name: str) -> Lease | None:
         return self._read([name])[0][0]
 
+    def promised(self, name: str) -> bool:
+        return bool(self._run("promised", [self._lease_key(name)], []))
+
     def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
         names = [name for name in self.names() if matches(name, match)]
         found = self.leases_of(names[(page - 1) * per_page : page * per_page])
@@ -204,7 +219,7 @@ class ScriptBackend(BaseClaimBackend):
             lease, _, unread = self._read([name])[0]
             if lease is None or lease.state != "unreadable":
                 return False
-        keys = [self._index_key, self._flags_key, self._lease_key(name)]
+        keys = [self._index_key, self._flags_key, self._lease_key(name), self._fence_key]
         return bool(self._run("force_release", keys, [name, str(fence), unread, self._news_channel]))
 
     def set_flag(

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -23,6 +24,10 @@ try:
     _pack: Callable[[Any], bytes] | None = import_module("hiredis").pack_command
 except ImportError:
     _pack = None
+
+
+FEW = 2
+"""Idle connections that are kept for as long as anything is asked; more of them only while they are needed."""
 
 
 class Connections:
@@ -117,10 +122,22 @@ class Connections:
             connection.disconnect()  # a new connection finds the new primary
             self.close()
             raise first_error
+        connection.used_at = clock()
         self._idle.append(connection)
+        if len(self._idle) > FEW:
+            self._close_one_of_many()
         if first_error is not None:
             raise first_error
         return answers
+
+    def _close_one_of_many(self) -> None:
+        """Close what nobody needed for a while: left from when many asked at once."""
+        with suppress(IndexError):
+            oldest = self._idle.popleft()
+            if clock() - oldest.used_at > 1.0:
+                oldest.disconnect()
+            else:
+                self._idle.appendleft(oldest)
 
     def close(self) -> None:
         """Close the connections that nobody uses now."""
@@ -172,6 +189,7 @@ def _bounded(connection_class: type) -> type:
 
     class Bounded(connection_class):  # type: ignore[misc]
         must_end: float = 0.0
+        used_at: float = 0.0
         reads: int = 0
         waits: float = 0.0  # the socket's timeout now
 

@@ -134,7 +134,7 @@ def _take(names: tuple[str, ...], alias: str, token: str, by: str, ttl_ms: int) 
         [AcquireRequest(name, token, ttl_ms, max(ttl_ms // 3, 1), holder) for name in names]
     )
     if isinstance(answer, Refusal):
-        raise Refused(*answer).error()
+        raise Refused(answer.name, answer.lease, answer.flag).error()
 
 
 def _end_leases(target: Target, key: Any, using: str, reason: LossReason, by: str = "") -> None:

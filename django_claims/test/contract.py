@@ -1280,13 +1280,31 @@ class BackendContract:
 
         assert notices == [Notice("a", flag), Notice("b", forced_fence=forced.fence), Notice("c", kept)]
 
-    def test_wait_returns_within_its_time(self) -> None:
-        self.take("job")
-        started = clock()
+    def test_a_waiter_says_when_to_try_again(self) -> None:
+        """At the end of its pause, or when its bell has rung, a try finds what has become free."""
+        run = self.take("job")
+        rung = threading.Event()
+        waiter = self.backend.wait(("job",), rung.set)
+        waiting = AcquireRequest("job", new_token(), LONG, LONG // 3, OTHER)
+        try:
+            for attempt in range(3):
+                waiter.prepare(2.0)
+                outcome = self.backend.acquire([waiting._replace(place=waiter.place)])
+                assert isinstance(outcome, Refusal)
+                pause = waiter.pause(outcome)
+                assert 0 <= pause <= 2.0
+                if attempt < 2:
+                    rung.wait(pause)
+                    rung.clear()
+            self.release(run)
 
-        self.backend.wait(["job"], 0.05)
+            rung.wait(pause)
+            waiter.prepare(2.0)
+            outcome = self.backend.acquire([waiting._replace(place=waiter.place)])
 
-        assert clock() - started < 5
+            assert isinstance(outcome, list)
+        finally:
+            waiter.close()
 
     # -- hand over -------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import pytest
 from django.test import override_settings
 
 from django_claims import LossReason, claim, heartbeat, keeper
+from django_claims.backends.listening import InLine
 from django_claims.backends.reading import _Incomplete, parsed
 from django_claims.backends.redis import RedisBackend
 from django_claims.conf import AliasSettings
@@ -361,7 +362,7 @@ def test_a_receiver_that_fails_ends_no_subscription(server, site):
             called.set()
             raise SystemExit
 
-        number = listening.add(("job",), broken)
+        number = listening.add(InLine(listening, ("job",), broken, (1, 1)))
         stop("job")
 
         assert hold.stop_event.wait(SOON)

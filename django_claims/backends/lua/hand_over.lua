@@ -14,7 +14,7 @@ for i = 1, #KEYS - 2 do
   local value = redis.pcall('GET', KEYS[2 + i])
   if type(value) ~= 'string' then return 0 end
   local of, kind = string.match(value, '^1 (%S+) %d+ %d+ %d+ %d+ (%a)\n')
-  if not (of == token and kind == 'h' or of == ticket and kind == 'o') then return 0 end
+  if not (of == token and (kind == 'h' or kind == 'g') or of == ticket and kind == 'o') then return 0 end
   values[i] = value
 end
 

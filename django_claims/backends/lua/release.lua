@@ -1,15 +1,16 @@
--- release.lua: end leases that their owner still has.
+-- release.lua: end leases that their owner still has, and its places in line.
 --
 -- KEYS[1]  the index          KEYS[2]  the stop flags
--- KEYS[3…] the leases
+-- KEYS[3]  the fence counter
+-- KEYS[4…] the leases
 -- ARGV     three for each lease: name, owner token, ms to leave it resting (0: none)
 --
 -- Returns one for each lease: 1 released, 0 nobody had it, -1 another's.
 
-local answer = {}
-for i = 1, #KEYS - 2 do
+local answer, waited = {}, nil
+for i = 1, #KEYS - 3 do
   local name, token, rest = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
-  local key = KEYS[2 + i]
+  local key = KEYS[3 + i]
   local value = redis.pcall('GET', key)
   local mine = '1 ' .. token .. ' '
   if not value then
@@ -18,6 +19,7 @@ for i = 1, #KEYS - 2 do
     answer[i] = -1
   else
     answer[i] = 1
+    local flag = redis.call('HGET', KEYS[2], name)
     if rest == '0' then
       redis.call('DEL', key)
       redis.call('ZREM', KEYS[1], name)
@@ -31,9 +33,34 @@ for i = 1, #KEYS - 2 do
         redis.call('PEXPIRE', KEYS[1], rest + 1000)
       end
     end
-    local flag = redis.call('HGET', KEYS[2], name)
     if flag and string.sub(flag, 1, 1) == 'r' then
       redis.call('HDEL', KEYS[2], name)
+    end
+  end
+  if redis.call('EXISTS', key .. '\nline') == 1 then
+    waited = waited or {}
+    waited[#waited + 1] = i
+  end
+end
+
+if waited then
+  -- include line.lua
+
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  for _, i in ipairs(waited) do
+    local name, token, rest, key = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i], KEYS[3 + i]
+    if answer[i] ~= 1 then
+      leave(key, token) -- of one who waited and gave up
+    elseif rest == '0' then
+      pass_on(name, key, KEYS[1], KEYS[2], KEYS[3], '', now, 0)
+    else
+      -- Let the first in line ask anew, so that it knows when the rest is over.
+      local first, waiter = first_in_line(key, '', now, 0)
+      while first and waiter.channel ~= '' and redis.pcall('PUBLISH', waiter.channel, waiter.number .. ' ') == 0 do
+        leave(key, first)
+        first, waiter = first_in_line(key, '', now, 0)
+      end
     end
   end
 end

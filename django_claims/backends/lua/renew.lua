@@ -27,9 +27,15 @@ for i = 1, #KEYS - 2 do
   if type(value) == 'string' and string.sub(value, 1, #mine) == mine then
     outcome = 1
     redis.call('PEXPIRE', key, ttl)
+    local run, holder, progress = string.match(value, '^([^\n]*) g\n([^\n]*\n)(.*)$')
+    if run then -- granted in line, see line.lua: this confirms it
+      value = run .. ' h\n' .. holder .. progress
+    end
     if string.sub(ARGV[at + 5], 1, 1) == '+' then
       local head = string.match(value, '^[^\n]*\n[^\n]*\n')
       redis.call('SET', key, head .. string.sub(ARGV[at + 5], 2), 'PX', ttl)
+    elseif run then
+      redis.call('SET', key, value, 'PX', ttl)
     end
     redis.call('ZADD', KEYS[1], now_ms + ttl, name)
     longest = math.max(longest, tonumber(ttl))

@@ -11,11 +11,11 @@ class Telling:
 
     _told = False
 
-    def wait(self, names, seconds):
+    def wait(self, names, bell):
         if not Telling._told:
             Telling._told = True
             print("waiting", flush=True)
-        return super().wait(names, seconds)
+        return super().wait(names, bell)
 
 
 class TellingRedisBackend(Telling, RedisBackend):
