@@ -111,13 +111,15 @@ def contents(alias: str, report: Report) -> Contents:
     found = Contents(alias)
     with report.asking(alias):
         backend = claim_backends[alias]
-        names = backend.names()
-        if names is None:
+        overview = backend.overview()
+        if overview is not None:
+            found.names, flags = overview
+        else:
             page = backend.leases(match="", page=1, per_page=ALL)
             found.leases = {lease.name: lease for lease in page}
-            found.complete, names = page.complete, list(found.leases)
-        found.names = names
-        found.flags = {flag.name: flag for flag in backend.flags()}
+            found.complete, found.names = page.complete, list(found.leases)
+            flags = backend.flags()
+        found.flags = {flag.name: flag for flag in flags}
         report.notices += limits(backend, found.complete)
     return found
 

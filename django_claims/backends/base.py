@@ -292,8 +292,12 @@ class BaseClaimBackend:
         """Return one page of live leases in order of name, of those that fit the glob."""
         raise NotImplementedError
 
-    def names(self) -> list[str] | None:
-        """Return the names of all live leases in order, or None where leases() is as cheap a way to them."""
+    def overview(self) -> tuple[list[str], list[StopFlag]] | None:
+        """
+        Return the names of all live leases, and all live stop flags, both in order of name.
+
+        Or None, where leases() and flags() are as cheap a way to them.
+        """
         return None
 
     def leases_of(self, names: Sequence[str]) -> list[Lease]:

@@ -42,7 +42,7 @@ from django_claims.backends.sql_connections import KINDS, database_of
 from django_claims.backends.sql_pools import in_transaction, is_in_memory, vendor_of
 from django_claims.clock import clock
 from django_claims.exceptions import InvalidClaimsSetting
-from django_claims.leases import HELD, Lease, LeasePage
+from django_claims.leases import HELD, Lease, LeasePage, StopFlag
 from django_claims.names import digest, matches
 
 T = TypeVar("T")
@@ -322,11 +322,14 @@ class DatabaseBackend(DatabaseHanding):
         return None if row is None else tables.lease_of(row, self.alias)
 
     def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
-        names = [name for name in self.names() if matches(name, match)]
+        names = [name for name in self._names() if matches(name, match)]
         found = self.leases_of(names[(page - 1) * per_page : page * per_page])
         return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
 
-    def names(self) -> list[str]:
+    def overview(self) -> tuple[list[str], list[StopFlag]]:
+        return self._names(), self.flags()
+
+    def _names(self) -> list[str]:
         return sorted(name for (name,) in self._ask(tables.LIVE.fetch) if matches(name, ""))
 
     def leases_of(self, names: Sequence[str]) -> list[Lease]:

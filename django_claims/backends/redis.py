@@ -117,13 +117,17 @@ class RedisBackend(ScriptBackend):
     def _lease_key(self, name: str) -> str:
         return self._key("lease:" + name)
 
-    def _run_all(self, verb: str, calls: Sequence[tuple[Sequence[str], Sequence[str | bytes]]]) -> list[Any]:
-        """Run one script any number of times in one round trip."""
+    def _run_all(
+        self,
+        verb: str,
+        calls: Sequence[tuple[Sequence[str], Sequence[str | bytes]]],
+        then: Sequence[tuple[str, ...]] = (),
+    ) -> list[Any]:
         script = SCRIPTS[verb]
         rest = [(str(len(keys)), *keys, *args) for keys, args in calls]
         try:
             answers = self._connections.talk(
-                [("EVALSHA", script.sha, *words) for words in rest], self.verb_timeout(), NoScriptError
+                [*(("EVALSHA", script.sha, *words) for words in rest), *then], self.verb_timeout(), NoScriptError
             )
             # The server was restarted or told to forget. What did run is not run again: it would find its own work.
             again = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]

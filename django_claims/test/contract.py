@@ -915,12 +915,23 @@ class BackendContract:
         assert listed.stop_flag == alone.stop_flag
         assert listed.holder == alone.holder
 
-    def test_names_are_those_that_leases_lists_in_order_and_without_marks(self) -> None:
+    def test_an_overview_has_what_leases_and_flags_list_in_order_and_without_marks(self) -> None:
         for name in ("b", "a", "c"):
             self.take(name)
+        self.ask_to_stop("b")
+        self.keep_stopped("d")
         self.backend.mark(["one"], LONG)
 
-        assert self.backend.names() in (None, ["a", "b", "c"])
+        assert self.backend.overview() in (None, (["a", "b", "c"], self.backend.flags()))
+        assert [flag.name for flag in self.backend.flags()] == ["b", "d"]
+
+    def test_an_overview_leaves_out_what_has_expired(self) -> None:
+        self.take("a")
+        self.take("brief", ttl_ms=SHORT)
+
+        self.until(lambda: self.backend.lease("brief") is None)
+
+        assert (self.backend.overview() or (["a"], []))[0] == ["a"]
 
     def test_leases_of_names_are_read_as_one_by_one_and_those_without_one_are_left_out(self) -> None:
         self.take("a")

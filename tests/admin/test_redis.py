@@ -72,7 +72,7 @@ def test_a_search_for_a_holder_reads_all_bodies_in_one_round_trip(staff, server,
     page = look(staff, q="db-7")
 
     assert page.names == ["other:0", "other:1", "other:2"]
-    assert len(sent) == 2 + 3, "names, flags, and the bodies a thousand a script"
+    assert len(sent) == 2 + 3, "flags, names, and the bodies a thousand a script"
 
 
 def test_an_account_without_dangerous_commands_can_list_and_stop(staff, server, settings):
@@ -134,16 +134,16 @@ def test_the_flag_of_a_run_that_is_over_is_not_shown(staff, server):
 def test_a_run_that_ends_between_the_names_and_their_leases_is_left_out(staff, server, monkeypatch):
     take(3)
     form = look(staff).form("stop", "job:00001")
-    real = RedisBackend.names
+    real = RedisBackend.overview
 
-    def names(self):
-        found = real(self)
-        for name in found:
+    def overview(self):
+        names, flags = real(self)
+        for name in names:
             self.force_release(name, self.lease(name).fence)
-        return found
+        return names, flags
 
     with monkeypatch.context() as patch:
-        patch.setattr(RedisBackend, "names", names)
+        patch.setattr(RedisBackend, "overview", overview)
         page = look(staff)
 
     assert page.status == 200

@@ -1,6 +1,7 @@
 -- flags.lua: the live stop flags and the word for the force-released; forgets those that have ended.
 --
--- KEYS[1]  the stop flags
+-- KEYS[1]  the stop flags      KEYS[2]  the index, if it is to be read next: a bounded number of
+--                                       dead names is forgotten
 -- ARGV[1]  the one name that is asked for, or none for all
 -- ARGV[2]  '1' to remove it     ARGV[3]  then, the channel for news of names
 --
@@ -10,6 +11,11 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local all = ARGV[1] and {ARGV[1], redis.call('HGET', KEYS[1], ARGV[1])} or redis.call('HGETALL', KEYS[1])
 local answer = {}
+if KEYS[2] then
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', math.floor(now / 1000) - 1, 'LIMIT', 0, 1000)) do
+    redis.call('ZREM', KEYS[2], name)
+  end
+end
 for i = 1, #all, 2 do
   if all[i + 1] then
     local ends = string.match(all[i + 1], '^%a %d+ (%d+) ')
