@@ -321,7 +321,7 @@ def test_releasing_all_while_others_take_and_leave_is_safe():
         worker.join(10)
 
     assert errors == []
-    wait_until(lambda: all(claim(f"job {number}").available() for number in range(4)), 2)
+    wait_until(lambda: all(claim(f"job {number}").available() for number in range(4)))
 
 
 # install()
