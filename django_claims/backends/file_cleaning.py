@@ -26,15 +26,17 @@ def remove_freed(visit: Visit) -> None:
     """Remove what this process has left, if that is much."""
     freed = visit.directory.freed
     if len(freed) > FREED:
-        while len(freed) > FREED // 2:
-            _remove_if_over(visit, freed.popleft())
+        for file in list(freed)[: -FREED // 2]:
+            del freed[file]
+            _remove_if_over(visit, file)
 
 
 def tidy(visit: Visit) -> None:
     """Remove all that this process has left."""
     freed = visit.directory.freed
-    while freed:
-        _remove_if_over(visit, freed.popleft())
+    for file in list(freed):
+        del freed[file]
+        _remove_if_over(visit, file)
 
 
 def clean_sometimes(visit: Visit) -> None:

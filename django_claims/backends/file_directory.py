@@ -14,7 +14,6 @@ import random
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +37,7 @@ class Directory:
         self.path = path
         self._mode = mode
         self._lock_path = f"{path}/lock"
-        self.freed: deque[str] = deque()  # files that this process has emptied, and may remove
+        self.freed: dict[str, None] = {}  # files that this process has emptied, and may remove; the last one last
         self.clean_at = clock()  # when to look for what dead processes left
         self.news: Any = None  # the last that was read, for those who find it unchanged
         self._start_anew()

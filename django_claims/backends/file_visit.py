@@ -209,7 +209,9 @@ class Visit:
         except OSError:  # no room
             remove(entry.file, self.handles.leases)
         else:
-            self.directory.freed.append(entry.file)
+            freed = self.directory.freed
+            freed.pop(entry.file, None)
+            freed[entry.file] = None
 
     # What all names share.
 
