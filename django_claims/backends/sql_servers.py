@@ -173,7 +173,7 @@ class PostgreSQL(DatabaseServer):
                 f"SELECT {', '.join(['set_config(%s, %s, false)'] * len(values))} WHERE pg_backend_pid() = %s",
                 [*(word for pair in values.items() for word in pair), raw.info.backend_pid],
             )
-            if cursor.fetchone() is not None:
+            if cursor.fetchone() is not None and hasattr(raw, "prepare_threshold"):  # psycopg2 prepares nothing
                 raw.prepare_threshold = 1
 
 

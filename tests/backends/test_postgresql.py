@@ -1,10 +1,12 @@
 """DatabaseBackend on PostgreSQL: the contract, and what is special to it."""
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -82,7 +84,7 @@ def pooler_port(site):
     folder = Path(tempfile.mkdtemp(prefix="claims-pooler-"))
     (folder / "ini").write_text(
         f"""[databases]
-{site.name} = host={where["HOST"]} port={where["PORT"]} user={where["USER"]}{password}
+{site.name} = host={where["HOST"]} port={where["PORT"]} user='{where["USER"]}'{password}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {port}
@@ -210,3 +212,21 @@ def test_connecting_to_hosts_of_which_the_first_is_silent_reaches_the_second(sit
         site.configure(HOST="127.0.0.1,127.0.0.1", PORT=f"{port},{site.server.port}")
 
         use(site.backend(store_timeout=5))
+
+
+@pytest.mark.long
+def test_psycopg2_in_place_of_psycopg_3_makes_no_difference(site):
+    """In a process of its own: Django makes its choice once."""
+    if not importlib.util.find_spec("psycopg2"):
+        missing("no psycopg2 installed")
+    files = ["tests/backends/test_postgresql.py", "tests/backends/test_sql_servers.py"]
+    chosen = "not mariadb and (TestDatabase or pooler or session or clock or without_a_look)"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.backends.with_psycopg2", "-k", chosen, *files],
+        capture_output=True,
+        text=True,
+        timeout=115,
+    )
+
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert " passed" in done.stdout
