@@ -9,6 +9,20 @@ from celery.beat import PersistentScheduler, Scheduler
 from django_claims.contrib.celery.beat import ClaimedSchedulerMixin
 
 
+class _NoFile:
+    """What stands in for the schedule's file while it is not open: Celery 5.5 closes it without asking for it."""
+
+    cache: dict[str, Any]
+
+    def __getitem__(self, key: str) -> dict[str, Any]:
+        return {}
+
+    def sync(self) -> None:
+        pass
+
+    close = sync
+
+
 class ClaimedPersistentScheduler(ClaimedSchedulerMixin, PersistentScheduler):  # type: ignore[misc]
     """
     Celery's usual scheduler, with hot standby.
@@ -16,12 +30,7 @@ class ClaimedPersistentScheduler(ClaimedSchedulerMixin, PersistentScheduler):  #
     The schedule's file is opened by the active beat alone, so that beats in one directory may share it.
     """
 
-    _store: Any = None
-
-    def get_schedule(self) -> Any:
-        return {} if self._store is None else super().get_schedule()
-
-    schedule = property(get_schedule, PersistentScheduler.set_schedule)
+    _store: Any = _NoFile()
 
     def close_schedule(self) -> None:
         if self._store is None:  # which Celery before 5.7 would close all the same
@@ -31,7 +40,6 @@ class ClaimedPersistentScheduler(ClaimedSchedulerMixin, PersistentScheduler):  #
 
     def forget_schedule(self) -> None:
         super().forget_schedule()
-        store, self._store = self._store, None
-        if store is not None:
-            store.cache = {}  # or closing would write it
-            store.close()
+        store, self._store = self._store, _NoFile()
+        store.cache = {}  # or closing would write it
+        store.close()
