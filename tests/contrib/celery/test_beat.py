@@ -11,6 +11,7 @@ pytest.importorskip("celery")
 
 from celery import Celery
 from celery.beat import Scheduler, Service
+from celery.schedules import crontab
 
 from django_claims import claim, claim_backends, clear_stop, force_release, list_claims, request_stop
 from django_claims.backends import memory
@@ -20,6 +21,8 @@ from django_claims.contrib.celery.last_runs import LastRuns, Run, packed, unpack
 from django_claims.contrib.celery.sends import run_of
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
 from django_claims.leases import Progress
+from tests.backends.memcached_server import MemcachedServer, find_memcached
+from tests.conftest import missing
 from tests.helpers import claims_settings, faults, stays, tidy, wait_until
 
 _tidy = pytest.fixture(autouse=True)(tidy)
@@ -220,6 +223,26 @@ def test_a_naive_last_run_is_utc_and_stays_naive(make):
 
     assert entry.last_run_at == datetime(2026, 1, 2)
     assert run_of(entry) == run
+
+
+def test_a_crontab_in_a_time_zone_goes_on_where_it_was(make, app):
+    app.conf.timezone = "America/New_York"
+    app.conf.beat_schedule = {"nightly": {"task": "nightly", "schedule": crontab(minute=0, hour=2)}}
+    first = make()
+    tick(first)
+    ran = first._sends.runs["nightly"] = Run(int(datetime(2026, 3, 8, 5, 59, tzinfo=UTC).timestamp() * 1e6), 4)
+    first._sends._has_news = True
+    tick(first)
+    first.close()
+    second = make()
+    second.sent.append("nothing yet")
+
+    tick(second)
+
+    assert run_of(second.schedule["nightly"]).times == 5  # it was due, and was sent
+    assert second.sent == ["nothing yet", "nightly"]
+    assert second._sends.runs["nightly"].at_us > ran.at_us
+    assert at(second, "nightly").tzinfo is not None
 
 
 def test_an_entry_that_left_the_schedule_leaves_the_last_runs_too(make, app):
@@ -508,6 +531,21 @@ def test_they_are_kept_in_files(tmp_path, settings, monkeypatch):
     settings.CLAIMS = {"default": {"BACKEND": "django_claims.backends.file.FileBackend", "OPTIONS": options}}
 
     note_and_take(claim("x"))
+
+
+def test_they_are_kept_in_memcached(settings):
+    server = MemcachedServer(program=find_memcached() or missing("no memcached on PATH"))
+    settings.CACHES = {
+        "default": {
+            "BACKEND": "django.core.cache.backends.memcached.PyMemcacheCache",
+            "LOCATION": server.address,
+        }
+    }
+    settings.CLAIMS = {"default": {"BACKEND": "django_claims.backends.cache.CacheBackend"}}
+    try:
+        note_and_take(claim("x"))
+    finally:
+        server.stop()
 
 
 def test_they_can_be_read_but_not_kept_where_the_name_is_kept_stopped(caplog):
