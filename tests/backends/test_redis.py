@@ -298,7 +298,7 @@ def test_each_verb_is_one_command(new_redis, backend_on, cache_class):
     for verb, call in verbs(backend, run).items():
         with CommandLog(server) as log:
             call()
-        assert log.asked == (["EVALSHA"] if verb != "leases" else ["EVALSHA"] * 2), verb
+        assert log.asked == (["EVALSHA"] if verb != "leases" else ["EVALSHA", "ZRANGE", "EVALSHA"]), verb
 
 
 def test_many_renewals_travel_together(new_redis, backend_on):
@@ -338,8 +338,9 @@ def test_a_server_that_has_forgotten_the_scripts_costs_one_more_command(new_redi
             client.script_flush()
             with CommandLog(server) as log:
                 call()
-            assert log.asked[:2] == ["EVALSHA", "EVAL"], verb
-            assert len(log.asked) <= 4, verb
+            asked = [word for word in log.asked if word != "ZRANGE"]
+            assert asked[:2] == ["EVALSHA", "EVAL"], verb
+            assert len(asked) <= 4, verb
 
 
 def test_scripts_forgotten_in_mid_hold_change_no_answer(new_redis, backend_on, cache_class):
