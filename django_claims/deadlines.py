@@ -11,8 +11,6 @@ import os
 import threading
 from collections.abc import Callable
 
-from django.db import close_old_connections
-
 from django_claims import heartbeat, registry
 from django_claims.clock import clock
 from django_claims.heartbeat import Heartbeat, Schedule
@@ -67,7 +65,6 @@ class _Deadlines:
                 errand()
             except BaseException:
                 logger.exception("An errand failed")
-        close_old_connections()  # what receivers of our signals may have opened in this thread
         with self._lock:
             times = [when for when, _ in self._errands]
             if (first := self._due.next()) is not None:

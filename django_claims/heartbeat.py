@@ -14,6 +14,8 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from django.db import close_old_connections
+
 from django_claims.clock import clock, real_clock
 from django_claims.logs import get_logger
 
@@ -173,7 +175,7 @@ class Heartbeat:
                     self._changed.wait(60.0)
                 self._due = float("inf")
                 self._is_working = True
-            due = self._work_safely()
+            due = self._work_safely(then=close_old_connections)  # which receivers of our signals may have opened
             with self._lock:
                 self._is_working = False
                 if due is not None:
@@ -192,9 +194,12 @@ class Heartbeat:
             except Exception:
                 logger.exception("Heartbeat end failed alias=%s", self.alias)
 
-    def _work_safely(self) -> float | None:
+    def _work_safely(self, then: Callable[[], object] | None = None) -> float | None:
         try:
-            return self._work()
+            due = self._work()
+            if then is not None:
+                then()
+            return due
         except BaseException:  # SystemExit too: somebody's callable must not end the renewals
             logger.exception("Heartbeat work failed, and is tried again alias=%s", self.alias)
             return clock() + 1.0

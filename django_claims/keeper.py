@@ -14,8 +14,6 @@ import time
 from collections import deque
 from typing import Any
 
-from django.db import close_old_connections
-
 from django_claims import heartbeat, registry, signals
 from django_claims.backends.base import Notice, within
 from django_claims.clock import clock
@@ -185,7 +183,6 @@ class Keeper:
             if self._watched:
                 self._listen()
         self._orphans.delete(self._lock)
-        close_old_connections()  # what receivers of our signals may have opened in this thread
         with self._lock:
             times = [self._due.next(), self._orphans.next()]
             if len(self._due) and not heartbeat.manual:  # else who has news brings them

@@ -348,6 +348,20 @@ def test_work_that_asks_for_a_beat_itself_does_not_run_in_circles():
         assert hold.stop_requested
 
 
+def test_a_beat_leaves_the_connections_of_the_test_alone(monkeypatch):
+    """In a thread of ours they would be closed: what a receiver opened there is of no use to others."""
+    from django.db import connection
+
+    closed = []
+    monkeypatch.setattr(connection, "close_if_unusable_or_obsolete", lambda: closed.append(True))
+    monkeypatch.setattr(connection, "connection", object())
+    with override_claims(), claim("x"):
+        beat()
+        claim("x").acquire(timeout=0.05)
+
+    assert closed == []
+
+
 # With threads.
 
 
