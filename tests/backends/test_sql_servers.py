@@ -11,7 +11,8 @@ from collections import Counter
 import pytest
 from django.core.signals import request_finished
 from django.db import connections, transaction
-from django.test import TestCase, TransactionTestCase, override_settings
+from django.test import Client, TestCase, TransactionTestCase, override_settings
+from django.urls import path
 
 from django_claims import LossReason, ReleaseResult, claim, claim_all, heartbeat, list_claims
 from django_claims.backends import database, tables
@@ -350,6 +351,38 @@ def test_routers_and_persistent_connections_mean_nothing_to_it(site):
 
         assert backend.held("job", "t1")
     assert site.rows() == 1
+
+
+@pytest.mark.parametrize("routed", [False, True], ids=["no router", "a router that sends all elsewhere"])
+def test_a_request_in_a_transaction_that_is_rolled_back_keeps_its_lease_and_releases_it(site, claims, routed):
+    site.ask("CREATE TABLE orders (number integer)")
+    site.configure(ATOMIC_REQUESTS=True, CONN_MAX_AGE=0, CONN_HEALTH_CHECKS=True)
+    holds, seen = [], []
+
+    def view(request):
+        with connections[site.alias].cursor() as cursor:
+            cursor.execute("INSERT INTO orders VALUES (1)")
+            holds.append(claim("kept").acquire())
+            with claim("passing"):
+                seen.append([name for (name,) in site.ask("SELECT name FROM django_claims_lease ORDER BY name")])
+            assert connections[site.alias].in_atomic_block
+        raise Rollback
+
+    urls = type("urls", (), {"urlpatterns": [path("", view)]})
+    routers = ["tests.backends.test_sql_servers.Astray"] if routed else []
+    try:
+        with override_settings(ROOT_URLCONF=urls, DATABASE_ROUTERS=routers, ALLOWED_HOSTS=["testserver"]):
+            response = Client(raise_request_exception=False).get("/")
+        assert response.status_code == 500
+        assert site.ask("SELECT * FROM orders") in ([], ())
+    finally:
+        connections[site.alias].close()
+        site.ask("DROP TABLE orders")
+
+    assert seen == [["kept", "passing"]]
+    assert [lease.name for lease in list_claims()] == ["kept"]
+    assert holds[0].verify()
+    assert holds[0].release()
 
 
 class Astray:
