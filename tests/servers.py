@@ -190,6 +190,7 @@ class Proxy:
         self.delay = 0.0  # what the server says comes so many seconds late
         self.swallows: str | None = None  # "requests" or "replies": they go nowhere, and no connection ends
         self.loses: bytes | None = None  # who says that word is served, and then cut off without an answer
+        self.loses_once = False  # only the first who says it
         self.refused = 0
         self.lost = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -232,6 +233,7 @@ class Proxy:
                     continue
                 if self.loses and self.loses in data:
                     doomed.set()
+                    self.loses = None if self.loses_once else self.loses
                 server.sendall(data)
         self._end(client, server)
 
@@ -260,6 +262,7 @@ class Proxy:
     def heal(self) -> None:
         """Be a plain wire again, for connections that are made from now on: what was swallowed is not made up for."""
         self.drip, self.delay, self.swallows, self.loses = None, 0.0, None, None
+        self.loses_once = False
 
     def cut(self) -> None:
         """End all connections."""

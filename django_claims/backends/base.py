@@ -25,7 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from django_claims.clock import clock
 from django_claims.conf import AliasSettings, Problem, option_problem
-from django_claims.exceptions import InvalidClaimsSetting, UnsupportedFeature
+from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting, UnsupportedFeature
 from django_claims.holders import Holder
 from django_claims.leases import Lease, LeasePage, StopFlag
 from django_claims.names import MARK
@@ -175,6 +175,17 @@ class Adopted(NamedTuple):
     now_us: int
     progress: str = ""
     flag: StopFlag | None = None
+
+
+def sure(answers: list[Released], again: bool, alias: str) -> list[Released]:
+    """
+    Return the answers to a release, unless it was sent `again` and they may be about what the first one left.
+
+    Raises BackendUnavailable then: what is gone, or another's by now, may have been released by us.
+    """
+    if again and any(answer is not Released.RELEASED for answer in answers):
+        raise BackendUnavailable(alias, "the connection ended before it answered, and the lease was gone afterwards")
+    return answers
 
 
 class Notice(NamedTuple):

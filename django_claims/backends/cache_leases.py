@@ -14,6 +14,7 @@ from django_claims.backends.base import (
     Renewal,
     RenewAnswer,
     RenewRequest,
+    sure,
 )
 from django_claims.backends.cache_flags import CacheFlags
 from django_claims.backends.cache_index import is_due, names_of, note, number
@@ -219,13 +220,18 @@ class CacheLeases(CacheFlags):
 
         if not requests:
             return []
+        again = False
         with self._link() as link:
             if len(requests) == 1 and not requests[0].rest_ms:
                 key = self._keys.lease(requests[0].name)
                 mark = link.marks.pop((key, requests[0].token), None)
-                if mark is not None and link.remove_marked(key, mark):
-                    return [Released.RELEASED]
-            return self._write_all(link, requests, ask, released, with_news=False)
+                if mark is not None:
+                    removed = link.remove_marked(key, mark)
+                    if removed:
+                        return [Released.RELEASED]
+                    again = removed is None
+            answers = self._write_all(link, requests, ask, released, with_news=False)
+        return sure(answers, again, self.alias)
 
     def _write_all(
         self,

@@ -71,15 +71,15 @@ class Link:
         finally:
             self.is_new = True
 
-    def remove_marked(self, key: str, mark: Any) -> bool:
-        """Delete what was marked when it was stored, or return False if it has changed, or nobody can tell."""
+    def remove_marked(self, key: str, mark: Any) -> bool | None:
+        """Delete what was marked when it was stored; False if it has changed, None if nobody can tell."""
         try:
             return self.put([Write(key, b"", Item(b"", mark), GONE)])[0]
         except Exception as error:
             if self.is_new or clock() > self.ends or self._is_slow(error):
                 raise
             self.reset()
-            return False
+            return None
         finally:
             self.is_new = True
 

@@ -28,7 +28,7 @@ from django_claims.backends import listening
 from django_claims.backends.base import Waiter
 from django_claims.backends.listening import InLine, Listening
 from django_claims.backends.scripts import SCRIPTS, ScriptBackend
-from django_claims.backends.wire import Connections, shared
+from django_claims.backends.wire import Again, Connections, shared
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
 
 
@@ -133,8 +133,10 @@ class RedisBackend(ScriptBackend):
             again = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
             if again:
                 commands = [("EVAL", script.source, *rest[at]) for at in again]
-                for at, answer in zip(again, self._connections.talk(commands, self.verb_timeout()), strict=True):
+                more = self._connections.talk(commands, self.verb_timeout())
+                for at, answer in zip(again, more, strict=True):
                     answers[at] = answer
+                answers = Again(answers) if isinstance(more, Again) else answers
         except (RedisError, OSError) as error:
             raise self._unavailable(error) from error
         return answers

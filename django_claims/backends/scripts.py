@@ -25,8 +25,10 @@ from django_claims.backends.base import (
     Renewal,
     RenewAnswer,
     RenewRequest,
+    sure,
 )
 from django_claims.backends.records import flag_words, read_flag, read_record
+from django_claims.backends.wire import Again
 from django_claims.leases import Lease, LeasePage, StopFlag
 from django_claims.names import matches
 
@@ -164,7 +166,8 @@ class ScriptBackend(BaseClaimBackend):
                 args += (request.name, request.token, str(request.rest_ms))
             calls.append((keys, args))
         said = self._run_all("release", calls) if calls else []
-        return [_RELEASED[outcome] for answers in said for outcome in answers]
+        answers = [_RELEASED[outcome] for outcomes in said for outcome in outcomes]
+        return sure(answers, isinstance(said, Again), self.alias)
 
     def hand_over(self, requests: Sequence[HandOverRequest]) -> bool:
         first, names = requests[0], [request.name for request in requests]

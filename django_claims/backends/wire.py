@@ -30,6 +30,10 @@ FEW = 2
 """Idle connections that are kept for as long as anything is asked; more of them only while they are needed."""
 
 
+class Again(list[Any]):
+    """Answers to what was asked a second time: the first one may have been heard, and done."""
+
+
 class Connections:
     """
     Idle connections to one server, shared by all threads of the process.
@@ -73,7 +77,7 @@ class Connections:
             if clock() >= ends:
                 raise
             self.close()
-            return self._exchange(self._connect(ends), commands, ends, but)
+            return Again(self._exchange(self._connect(ends), commands, ends, but))
 
     def connect(self, seconds: float) -> Any:
         """Return a connection of its own for somebody, connected within some seconds."""

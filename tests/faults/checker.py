@@ -250,14 +250,14 @@ class Checker:
     def _stops(self) -> None:
         aimed: dict[tuple[str, int], Event] = {}
         kept: dict[str, list[Event]] = defaultdict(list)
+        maybe: set[tuple[str, int]] = set()
         for event in self.runs.kinds["stop"]:
-            if event["res"] == "flag":
-                if event["keep"]:
-                    kept[event["n"][0]].append(event)
-                else:
-                    aimed.setdefault((event["n"][0], event["fence"]), event)
-            elif event["res"] == "error":  # it may have been set, for whoever ran
+            if event["keep"]:
                 kept[event["n"][0]].append(event)
+            elif event["res"] == "flag":
+                aimed.setdefault((event["n"][0], event["fence"]), event)
+            else:  # no answer, or asked twice and the run had ended by then: it may have been set
+                maybe.add((event["n"][0], event["fence"]))
         seen: Counter[tuple[str, int]] = Counter()
         delays = []
         for event in self.runs.kinds["stopseen"]:
@@ -266,7 +266,8 @@ class Checker:
             asked = next((aimed[key] for key in any_name if key in aimed), None)
             seen[run] += 1
             if asked is None:
-                if not any(e["t0"] <= event["t"] for name in event["n"] for e in kept[name]):
+                known = any(run in maybe for run in any_name)
+                if not known and not any(e["t0"] <= event["t"] for name in event["n"] for e in kept[name]):
                     self._accuse("I8", f"{run[0]!r}: {event['p']} (fence {run[1]}) saw a stop that was not for it")
                 continue
             if seen[run] > 1:

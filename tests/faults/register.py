@@ -144,6 +144,7 @@ class Register:
                 yield free
         elif operation.kind == "wipe":
             yield free
+            yield state._replace(now=now)  # memcached keeps what is younger than a second
         elif operation.kind == "not mine":  # told that somebody else has it, or nobody
             if not owns:
                 yield state._replace(now=now)

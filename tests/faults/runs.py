@@ -154,7 +154,7 @@ class Runs:
             for run in self.by_name.get(event["n"][0], ()):
                 if run.fence == event["fence"] and event["res"]:
                     run.forced.append(Span(event["t0"], event["t1"], event["p"]))
-                elif run.fence == event["fence"] and event["res"] is None:
+                elif run.fence == event["fence"]:  # no answer; or asked twice, and the run had ended by then
                     run.maybe_ended.append(event["t0"])
 
     def of(self, event: Event) -> list[Run]:

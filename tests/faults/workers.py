@@ -26,6 +26,7 @@ from tests.faults import mutants, recording
 from tests.faults.history import Writer, digest
 
 GAP = 0.03
+TICK = 0.015
 OPERATIONS = {
     "brief": 60, "long": 4, "wait": 20, "both": 4, "write": 8, "rest": 1, "cap": 1, "drop": 1, "stop": 4, "keep": 1,
 }  # fmt: skip
@@ -48,6 +49,7 @@ def run(spec: dict[str, Any]) -> None:
         from django_claims.backends import file_places
 
         file_places.temporary_places = list  # where tests have to be
+    me = os.getpid()
     try:
         if spec.get("role") == "inspector":
             Inspector(spec, writer).run()
@@ -56,7 +58,8 @@ def run(spec: dict[str, Any]) -> None:
         else:
             Worker(spec, writer).run()
     finally:
-        writer.write("exit", t=clock())
+        if os.getpid() == me:  # and not a child that it has forked
+            writer.write("exit", t=clock())
 
 
 def run_in_threads(spec: dict[str, Any], writer: Writer) -> None:
@@ -91,7 +94,7 @@ def _tick(writer: Writer) -> None:
     while True:
         time.sleep(0.005)
         now = clock()
-        if now - last > GAP:
+        if now - last > TICK:
             writer.write("gap", t0=last, t1=now)
         last = now
 
