@@ -230,6 +230,7 @@ class Checker:
             lives = [(run.at.lo, run.latest_end(self.terms.overrun)) for run in self.runs.by_name.get(name, ())]
             for ask in self.runs.unanswered.get(name, ()):
                 lives.append((ask.t0, ask.t0 + self.terms.late + ask.ttl + self.terms.overrun))
+            lives += self.runs.waited.get(name, [])
             lives.sort()
             self._lives[name] = ([lo for lo, _ in lives], _running_max(hi for _, hi in lives))
         for event in self.runs.kinds["refused"]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from django_claims.backends.base import AcquireRequest, Refusal, ReleaseRequest, RenewRequest
+from django_claims.backends.base import GRANT_SECONDS, LEAVE, AcquireRequest, Refusal, ReleaseRequest, RenewRequest
 from django_claims.clock import clock
 from tests.faults.history import Writer, digest
 
@@ -22,6 +22,7 @@ BACKENDS = {
 
 writer: Writer
 Backend: type
+granted: set[str] = set()
 _numbers = itertools.count()
 
 
@@ -34,6 +35,18 @@ def install(kind: str, writer_: Writer, mutants: Sequence[type] = ()) -> None:
     Backend = type("Backend", (Recording, *mutants, base), {})
 
 
+def note_pushed(hold: Any) -> None:
+    """Write down a grant that the store has pushed: nobody asked for it just then."""
+    tok = digest(hold.token)
+    if tok not in granted:
+        granted.add(tok)
+        ttl = min(hold.ttl_ms / 1000, GRANT_SECONDS)  # until it is confirmed
+        writer.write(
+            "grant", n=list(hold.names), tok=tok, ttl=ttl, i=-2, t0=hold._since, t1=clock(), fence=hold.fence,
+            srv=hold._acquired_us, pushed=True,
+        )  # fmt: skip
+
+
 class Recording:
     """Comes before the backend in the order of resolution."""
 
@@ -41,7 +54,7 @@ class Recording:
         first = requests[0]
         about = {
             "n": [request.name for request in requests], "tok": digest(first.token), "ttl": first.ttl_ms / 1000,
-            "i": next(_numbers),
+            "i": next(_numbers), "place": first.place not in ("", LEAVE),
         }  # fmt: skip
         answer, t0, t1 = _ask("acquire", about, lambda: super(Recording, self).acquire(requests))  # type: ignore[misc]
         if isinstance(answer, Refusal):
@@ -49,6 +62,7 @@ class Recording:
             fence = answer.lease.fence if answer.lease else 0
             writer.write("refused", **about, t0=t0, t1=t1, which=answer.name, why=why, fence=fence)
         else:
+            granted.add(about["tok"])
             writer.write("grant", **about, t0=t0, t1=t1, fence=answer[0].fence, srv=answer[0].acquired_us)
         return answer
 

@@ -15,6 +15,9 @@ from typing import Any
 
 from tests.faults.history import Event
 
+IN_LINE = 6.5
+"""For so long after it has asked, one who stands in line may be granted the name, and have it without knowing."""
+
 
 @dataclass
 class Span:
@@ -63,10 +66,13 @@ class Run:
 class Clocks:
     """Brings the store's times onto the processes' clock, if that can be done."""
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    def __init__(self, every: Iterable[Event]) -> None:
+        events = list(every)
         spans = [(e["srv"] / 1e6 - e["t1"], e["srv"] / 1e6 - e["t0"]) for e in events if e.get("srv")]
+        # A grant that is told again, or that was pushed, is older than its question; a renewal never.
+        sure = [e["srv"] / 1e6 - e["t0"] for e in events if e.get("srv") and e["ev"] == "renew"]
         self.lo = max((lo for lo, _ in spans), default=0.0)
-        self.hi = min((hi for _, hi in spans), default=0.0)
+        self.hi = min(sure or [hi for _, hi in spans], default=0.0)
         # A store that says when it looked and not when it wrote is a little early.
         self.agree = bool(spans) and self.lo <= self.hi + 0.001
 
@@ -97,6 +103,7 @@ class Runs:
         self.by_name: dict[str, list[Run]] = defaultdict(list)
         self.by_token: dict[str, list[Run]] = defaultdict(list)
         self.unanswered: dict[str, list[Unanswered]] = defaultdict(list)
+        self.waited: dict[str, list[tuple[float, float]]] = defaultdict(list)  # when somebody stood in line
         self.asked_tokens: set[str] = set()
         self.dead: dict[str, float] = {}
         self.last: dict[str, float] = defaultdict(float)
@@ -150,6 +157,10 @@ class Runs:
             elif event["verb"] == "acquire":
                 for name in event["n"]:
                     self.unanswered[name].append(Unanswered(event["tok"], event["p"], event["t0"], event["ttl"]))
+        for event in (*self.kinds["refused"], *self.kinds["error"]):
+            if event.get("place"):
+                for name in event["n"]:
+                    self.waited[name].append((event["t0"], event["t1"] + IN_LINE))
         for event in self.kinds["force"]:
             for run in self.by_name.get(event["n"][0], ()):
                 if run.fence == event["fence"] and event["res"]:

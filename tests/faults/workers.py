@@ -149,6 +149,7 @@ class Worker:
     @contextlib.contextmanager
     def opened(self, hold: Any, cap: float | None = None) -> Iterator[Any]:
         """Note that it was given and given up."""
+        recording.note_pushed(hold)
         about = {"n": list(hold.names), "tok": digest(hold.token), "fence": hold.fence}
         self.writer.write("open", **about, t=clock(), rd=min(hold.renew_deadline, cap or 1e9))
         publish(self.spec, True)
@@ -456,6 +457,7 @@ class Worker:
             hold = await self.claim(timeout=self.random.uniform(0, 0.3)).aacquire()
             if hold is None:
                 return
+            recording.note_pushed(hold)
             about = {"n": list(hold.names), "tok": digest(hold.token), "fence": hold.fence}
             self.writer.write("open", **about, t=clock(), rd=hold.renew_deadline)
             async with hold:
