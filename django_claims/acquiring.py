@@ -109,6 +109,7 @@ class Acquiring:
         trip: Callable[[], Any] | None = None,
         task: asyncio.Task[Any] | None = None,
         on_loss: Callable[[Hold], Any] | None = None,
+        on_wait: Callable[[Refused], Any] | None = None,
         processes: tuple[ProcessId, ...] = (),
         node: str = "",
         task_id: str = "",
@@ -116,7 +117,7 @@ class Acquiring:
         self.claim = claim
         self.alias = claim.using
         self.timeout = timeout
-        self._watch, self._trip = watch, trip
+        self._watch, self._trip, self._on_wait = watch, trip, on_wait
         self._on_loss: list[Callable[[Hold], Any]] = [on_loss] if on_loss else []
         if claim.on_lost == "cancel":
             if task is None:
@@ -329,6 +330,8 @@ class Acquiring:
                 outcome = self.once()
                 if isinstance(outcome, Hold) or outcome.is_final or (left := self._left()) <= 0:
                     return self.done(outcome)
+                if self._on_wait is not None:
+                    self._on_wait(outcome)
                 with self._watched(outcome, bell.ring):
                     bell.wait(to_wait(min(left, self._pause(waiter, outcome)), left))
                 if (hold := self._pushed(waiter)) is not None:

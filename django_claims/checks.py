@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Error, Tags, Warning
 
-from django_claims import conf
+from django_claims import conf, setting_checks
 from django_claims.backends.base import BaseClaimBackend
 from django_claims.exceptions import InvalidClaimsSetting
 from django_claims.handler import claim_backends
@@ -26,6 +26,7 @@ def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     for alias in conf.aliases():
         if alias not in broken:
             found += _ask_backend(alias)
+    found += setting_checks.problems([backend.settings for backend in _usable_backends()])
     return [message_of(problem) for problem in found]
 
 
@@ -44,6 +45,7 @@ def check_deployment(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
                 )
             )
         found += backend.check_deployment()
+        found += setting_checks.deployment_problems([backend.settings])
     return [message_of(problem) for problem in found]
 
 
@@ -85,7 +87,8 @@ def _usable_backends() -> list[BaseClaimBackend]:
 
 def message_of(problem: conf.Problem) -> CheckMessage:
     make = Error if problem.is_error else Warning
-    return make(problem.message, hint=problem.hint or None, id=f"django_claims.{problem.id}")
+    hint = f"{problem.hint} See docs/checks.md#{problem.id.lower()}.".strip()
+    return make(problem.message, hint=hint, id=f"django_claims.{problem.id}")
 
 
 TAGS = (TAG, Tags.caches)

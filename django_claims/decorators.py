@@ -13,10 +13,11 @@ from django.core.management.base import BaseCommand
 
 from django_claims import conf
 from django_claims.claims import Claim, OnLost
-from django_claims.clock import Duration, milliseconds
-from django_claims.commands import Guard, guard_command, values_of
+from django_claims.click_commands import guard_click, is_click
+from django_claims.clock import Duration
+from django_claims.commands import guard_command
 from django_claims.exceptions import ClaimRefused, InvalidClaim
-from django_claims.names import checked
+from django_claims.guards import Guard, values_of
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
@@ -119,32 +120,10 @@ def single_instance(
         exit_code=exit_code,
         stop_on_shutdown=stop_on_shutdown,
     )
-    judge(guard)
+    guard.judge()
     if target is None:
         return functools.partial(_decorate, guard=guard)
     return _decorate(target, guard=guard)
-
-
-def judge(guard: Guard, refusals: tuple[str, ...] = ("fail", "skip")) -> None:
-    """Refuse what cannot be used when it is written, not when it first runs."""
-    if guard.name is not None:
-        checked(guard.name)
-    if guard.on_refused not in refusals:
-        known = f"{', '.join(map(repr, refusals[:-1]))} or {refusals[-1]!r}"
-        raise InvalidClaim(f"on_refused should be {known}, not {guard.on_refused!r}.")
-    parts = (guard.key,) if isinstance(guard.key, str) else guard.key
-    if not (
-        parts is None or callable(parts) or (isinstance(parts, tuple | list) and all(isinstance(p, str) for p in parts))
-    ):
-        raise InvalidClaim(
-            f"key should be the name of an option or argument, several, or a callable, not {guard.key!r}."
-        )
-    code = guard.exit_code
-    if code is not None and (isinstance(code, bool) or not isinstance(code, int) or not 0 <= code <= 255):
-        raise InvalidClaim(f"exit_code should be a whole number from 0 to 255, not {code!r}.")
-    if guard.timeout is not None:
-        milliseconds(guard.timeout, "timeout", at_least=0)
-    guard.claim("judged", None, default_on_lost="flag", stop_on_shutdown=False)
 
 
 def _decorate(target: Any, *, guard: Guard) -> Any:
@@ -158,6 +137,8 @@ def _decorate(target: Any, *, guard: Guard) -> Any:
         if inspect.iscoroutinefunction(target.handle):
             raise TypeError(f"{target.__name__}.handle is a coroutine function, which Django does not run.")
         return guard_command(target, guard)
+    if is_click(target):
+        return guard_click(target, guard)
     if isinstance(target, staticmethod | classmethod):
         raise TypeError("Write single_instance below @staticmethod or @classmethod, not above.")
     if not inspect.isroutine(target):

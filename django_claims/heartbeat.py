@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import os
+import sys
 import threading
 import time
 import weakref
@@ -35,6 +36,12 @@ _all: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
 
 def all_heartbeats() -> list[Heartbeat]:
     return list(_all)
+
+
+def threads_run() -> bool:
+    """Say whether threads run on while nobody is served. In older versions of uWSGI only if it was asked for them."""
+    uwsgi = sys.modules.get("uwsgi")  # a module that such a process has, and that nobody can install
+    return uwsgi is None or bool(getattr(uwsgi, "has_threads", True))
 
 
 def poke(alias: str) -> None:
@@ -86,6 +93,10 @@ class Heartbeat:
         """
         self._last_use = clock()
         if self._thread is None and not manual:
+            if not threads_run():
+                raise RuntimeError(
+                    "uWSGI runs this process without threads, so nothing would renew it: set enable-threads = true"
+                )
             with self._lock:
                 if self._thread is None:
                     # Known before it runs, so that a signal's exception in between leaves no second one.

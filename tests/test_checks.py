@@ -1,13 +1,20 @@
 """One test an id; messages name the value, hints the way out."""
 
+import re
+from datetime import timedelta
+from pathlib import Path
+
 import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.test import override_settings
 
+import django_claims
+
 MEMORY = "django_claims.backends.memory.MemoryBackend"
 REDIS = "django_claims.backends.redis.RedisBackend"
+CACHE = "django_claims.backends.cache.CacheBackend"
 DATABASE = "django_claims.backends.database.DatabaseBackend"
 DJANGO_REDIS = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
 
@@ -118,3 +125,164 @@ def test_a_cache_that_says_yes_to_everybody_is_refused():
 def test_the_check_command_prints_them():
     with override_settings(CLAIMS=alias(TTL="30")), pytest.raises(SystemCheckError, match="E004"):
         call_command("check")
+
+
+# Settings that go wrong together.
+
+
+DJANGO_REDIS_5 = {**DJANGO_REDIS, "LOCATION": "redis://127.0.0.1:1/5"}
+LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+ON_CLAIMS = alias(BACKEND=REDIS, OPTIONS={"cache": "claims"})
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(1, "command that fails"), (2, "mistyped"), (69, "no answer"), (70, "lost"), (143, "signal")]
+)
+def test_an_exit_code_that_means_something_else_is_told(code, words):
+    with override_settings(CLAIMS=alias(), CLAIMS_EXIT_CODE=code):
+        messages = found()
+
+        assert list(messages) == ["W014"]
+        assert words in messages["W014"].msg
+
+
+@pytest.mark.parametrize("code", [0, 3, 75, 127])
+def test_an_exit_code_that_means_nothing_else_is_passed(code):
+    with override_settings(CLAIMS=alias(), CLAIMS_EXIT_CODE=code):
+        assert found() == {}
+
+
+def test_a_store_timeout_that_the_heartbeat_cuts_is_told():
+    with override_settings(CLAIMS=alias(TTL=30, STORE_TIMEOUT=30)):
+        messages = found()
+
+        assert list(messages) == ["W015"]
+        assert "30 s, more than half the heartbeat: 5 s is used" in messages["W015"].msg
+    with override_settings(CLAIMS=alias(TTL=30, STORE_TIMEOUT=timedelta(seconds=5))):
+        assert found() == {}
+
+
+@pytest.mark.parametrize(("ttl", "ids"), [(7200, ["W016"]), (timedelta(hours=2), ["W016"]), (3600, [])])
+def test_a_ttl_of_hours_is_told(ttl, ids):
+    with override_settings(CLAIMS=alias(TTL=ttl)):
+        assert list(found()) == ids
+
+
+@pytest.mark.parametrize("key", ["KEY_PREFIX", "VERSION", "KEY_FUNCTION"])
+def test_a_key_of_caches_that_is_ignored_in_options_is_told(key):
+    misplaced = {**DJANGO_REDIS_5, "OPTIONS": {key: "shop"}}
+    with override_settings(CACHES={"default": LOCMEM, "claims": misplaced}, CLAIMS=ON_CLAIMS):
+        messages = found()
+
+        assert list(messages) == ["W017"]
+        assert f"has {key}, which is ignored" in messages["W017"].msg
+    placed = {**DJANGO_REDIS_5, "KEY_PREFIX": "shop"}
+    with override_settings(CACHES={"default": LOCMEM, "claims": placed}, CLAIMS=ON_CLAIMS):
+        assert found() == {}
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "is_same"),
+    [
+        ("redis://127.0.0.1:6379/5", "redis://127.0.0.1/5", True),
+        ("redis://127.0.0.1/0", "redis://user:secret@127.0.0.1", True),
+        ("redis://127.0.0.1/5", "redis://127.0.0.1?db=5", True),
+        ("redis://127.0.0.1/5", ["redis://127.0.0.1/4", "redis://127.0.0.1/5"], True),
+        ("unix:///run/redis?db=5", "unix:///run/redis?db=5", True),
+        ("unix:///run/redis?db=5", "unix:///run/redis", False),
+        ("redis://127.0.0.1/5", "redis://127.0.0.1/4", False),
+        ("redis://127.0.0.1/5", "redis://127.0.0.2/5", False),
+        ("redis://127.0.0.1:1/5", "redis://127.0.0.1:2/5", False),
+    ],
+)
+def test_another_cache_in_the_same_database_is_a_warning_when_deployed(mine, other, is_same):
+    """The clear() of either empties it, whatever their KEY_PREFIX."""
+    caches = {
+        "default": {**DJANGO_REDIS, "LOCATION": other, "KEY_PREFIX": "other"},
+        "claims": {**DJANGO_REDIS, "LOCATION": mine},
+    }
+    with override_settings(CACHES=caches, CLAIMS=ON_CLAIMS):
+        assert found() == {}
+        messages = found(deploy=True)
+
+        assert list(messages) == (["W111"] if is_same else [])
+        assert "secret" not in str(messages)
+        if is_same:
+            assert "'default'" in messages["W111"].msg
+
+
+@pytest.mark.parametrize(
+    "uses",
+    [
+        {"SESSION_ENGINE": "django.contrib.sessions.backends.cache", "SESSION_CACHE_ALIAS": "claims"},
+        {"SESSION_ENGINE": "django.contrib.sessions.backends.cached_db", "SESSION_CACHE_ALIAS": "claims"},
+        {"MIDDLEWARE": ["django.middleware.cache.UpdateCacheMiddleware"], "CACHE_MIDDLEWARE_ALIAS": "claims"},
+    ],
+)
+def test_sessions_and_pages_in_the_cache_of_claims_are_a_warning_when_deployed(uses):
+    with override_settings(CACHES={"default": LOCMEM, "claims": DJANGO_REDIS_5}, CLAIMS=ON_CLAIMS, **uses):
+        assert found() == {}
+        assert list(found(deploy=True)) == ["W112"]
+    elsewhere = {key: "default" if key.endswith("ALIAS") else value for key, value in uses.items()}
+    with override_settings(CACHES={"default": LOCMEM, "claims": DJANGO_REDIS_5}, CLAIMS=ON_CLAIMS, **elsewhere):
+        assert found(deploy=True) == {}
+
+
+def test_a_ttl_for_tests_is_a_warning_when_deployed():
+    caches = {"default": LOCMEM, "claims": DJANGO_REDIS_5}
+    with override_settings(CACHES=caches, CLAIMS=alias(BACKEND=REDIS, TTL=0.5, OPTIONS={"cache": "claims"})):
+        assert found() == {}
+        assert list(found(deploy=True)) == ["W113"]
+    with override_settings(CACHES=caches, CLAIMS=alias(BACKEND=REDIS, TTL=1, OPTIONS={"cache": "claims"})):
+        assert found(deploy=True) == {}
+
+
+def test_checks_are_silenced_as_djangos_are():
+    with override_settings(CLAIMS=alias(), CLAIMS_EXIT_CODE=1, SILENCED_SYSTEM_CHECKS=["django_claims.W014"]):
+        assert found()["W014"].is_silenced()
+        call_command("check", "--tag", "claims", "--fail-level", "WARNING")
+
+
+@pytest.mark.parametrize(
+    "cache, words",
+    [
+        ({"BACKEND": "django.core.cache.backends.filebased.FileBasedCache", "LOCATION": "/x"}, "two in at once"),
+        ({"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "x"}, "throws live ones away"),
+        (LOCMEM, "of one process"),
+        ({"BACKEND": "django.core.cache.backends.dummy.DummyCache"}, "everybody would hold everything"),
+    ],
+)
+def test_a_cache_that_cannot_hold_leases_is_refused_with_what_to_use(cache, words):
+    with override_settings(CACHES={"default": cache}, CLAIMS=alias(BACKEND=CACHE)):
+        messages = found()
+
+        assert list(messages) == ["E020"]
+        assert words in messages["E020"].msg
+        assert "Use 'django_claims.backends" in messages["E020"].msg or "use 'django_claims" in messages["E020"].msg
+
+
+def test_a_sharded_client_is_refused():
+    sharded = {**DJANGO_REDIS_5, "OPTIONS": {"CLIENT_CLASS": "django_redis.client.ShardClient"}}
+    with override_settings(CACHES={"default": LOCMEM, "claims": sharded}, CLAIMS=ON_CLAIMS):
+        assert "gives no single Redis connection" in found()["E020"].msg
+
+
+# The page.
+
+
+def test_the_page_has_an_anchor_for_each_check_and_none_for_others():
+    package = Path(django_claims.__file__).parent
+    ids = {
+        match
+        for path in package.rglob("*.py")
+        for match in re.findall(r"[\"'](?:django_claims\.)?([EW]\d{3})[\"']", path.read_text())
+    }
+    page = (package.parent / "docs" / "checks.md").read_text()
+
+    assert set(re.findall(r"^\| \[[EW]\d{3}\]\(#([ew]\d{3})\) \|", page, re.MULTILINE)) == {id_.lower() for id_ in ids}
+    assert set(re.findall(r"^### ([EW]\d{3})", page, re.MULTILINE)) == ids
+
+
+def test_a_hint_names_the_place_on_the_page():
+    with override_settings(CLAIMS=alias(TTL="30")):
+        assert found()["E004"].hint == "Leave it out for the default. See docs/checks.md#e004."

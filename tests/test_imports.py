@@ -34,7 +34,16 @@ LAYERS = [
     ["keeper"],
     ["looking", "async_holds", "renewing", "handing", "transactions", "holds"],
     ["interrupts", "acquiring", "adopting", "claims", "operations", "resources", "fencing", "shutdown"],
-    ["decorators", "commands", "command_signals", "command_runs", "click_commands", "guards", "refusals"],
+    [
+        "decorators",
+        "commands",
+        "command_signals",
+        "command_runs",
+        "click_commands",
+        "guards",
+        "refusals",
+    ],
+    ["setting_checks"],
     ["apps", "checks", "models", "admin", "cli", "management", "contrib", "test", "pytest_plugin", "migrations"],
     [""],  # django_claims itself, the table of contents
 ]

@@ -22,8 +22,8 @@ from django_claims.cli.asking import LOST, OFF, USAGE, add_using, duration, note
 from django_claims.cli.programs import HandedOn, Program
 from django_claims.cli.words import clean
 from django_claims.clock import clock
-from django_claims.commands import refusal, refuse_useless_backend
 from django_claims.holds import Hold
+from django_claims.refusals import refusal, refuse_useless_backend, waiting
 
 HELP = "Run a program under a claim: manage.py claims run NAME [options] -- PROGRAM [arguments]."
 LOOK_SECONDS = 0.5  # a loss is a comparison: after a stall nobody need tell us
@@ -67,7 +67,7 @@ class GuardedProgram:
         self.program = Program(words, recipe.name)
         self.signals = HandedOn(self.news, lambda: self.program.has_keys)
         self.kill_at = float("inf")
-        self.is_ending = self.was_lost = False
+        self.is_ending = self.was_lost = self.has_waited = False
 
     def run(self) -> int:
         with self.signals:
@@ -91,9 +91,15 @@ class GuardedProgram:
             self.recipe,
             self.recipe.timeout,
             trip=lambda: self.news.put(None),
+            on_wait=self._waits,
             # Dead means both of us: the program may be at work still when this process is not.
             processes=() if process is None else (process,),
         ).acquire()
+
+    def _waits(self, refused: Refused) -> None:
+        if not self.has_waited and self.verbosity:
+            self.has_waited = True
+            self._say(waiting(refused, self.recipe.timeout))
 
     def _refused(self, refused: Refused, waited: float) -> int:
         error = refusal(refused, conf.exit_code(), waited, using=self.recipe.using)

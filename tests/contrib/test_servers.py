@@ -14,6 +14,7 @@ import pytest
 
 from django_claims import claim, draining, shutdown
 from django_claims.contrib import gunicorn as hooks
+from tests.conftest import missing
 from tests.helpers import claims_settings, stays, tidy, wait_until
 from tests.processes.children import PROJECT, Child, Worker, end
 from tests.processes.conftest import new_store, redis_store
@@ -168,7 +169,7 @@ class Server(Child):
 
 def installed(name):
     if importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed")
+        missing(f"{name} is not installed")
 
 
 @pytest.fixture

@@ -1,12 +1,18 @@
 """What a guarded command does on the command line, and when code calls it."""
 
+import importlib.util
 import json
+import os
+import re
+import signal
+import time
 
 import pytest
 
 from django_claims.clock import clock
+from tests.conftest import missing
 from tests.helpers import wait_until
-from tests.processes.children import Worker
+from tests.processes.children import Worker, end
 from tests.processes.conftest import Store, redis_store, sqlite_if_long
 
 NAME = "command:night.report"
@@ -101,6 +107,14 @@ def test_on_refused_skip_is_silent_and_exits_0(manage, busy, arguments):
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
+def test_on_refused_skip_says_so_when_asked_for_more_words(manage, busy):
+    store, holder = busy
+    done = manage(store, "skipping", "-v", "2").done()
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"Skipped. {refusal(holder, 'command:night.skipping')}")
+
+
 def test_a_refusal_differs_from_failures_of_the_command(manage, redis):
     failed = manage(redis, "report", "--do", "fail")
     mistyped = manage(redis, "report", "--nonsense")
@@ -110,13 +124,21 @@ def test_a_refusal_differs_from_failures_of_the_command(manage, redis):
     assert mistyped.done().code == 2
 
 
-def test_claim_timeout_waits_and_says_how_long(manage, busy):
-    store, _ = busy
+def test_claim_timeout_waits_and_says_for_whom_and_how_long(manage, busy):
+    store, holder = busy
     done = manage(store, "report", "--claim-timeout", "0.7").done()
 
-    first = done.err.splitlines()[0]
+    waiting, refused = done.err.splitlines()[:2]
     assert done.code == 75
-    assert " Waited 0.7 s." in first or " Waited 0.8 s." in first
+    assert waiting.startswith(f"Waiting up to 0.7 s: {refusal(holder)}")
+    assert refused.startswith(f"AlreadyRunning: {refusal(holder)}")
+    assert re.search(r" Waited (0\.[789]|[1-9]\.\d) s\.$", refused)
+
+
+def test_verbosity_0_waits_in_silence(manage, busy):
+    done = manage(busy[0], "report", "--claim-timeout", "0.2", "-v", "0").done()
+
+    assert (done.code, done.out, done.err) == (75, "", "")
 
 
 def test_the_decorators_timeout_waits_unless_the_command_line_says_otherwise(manage, busy):
@@ -137,7 +159,57 @@ def test_claim_timeout_lets_it_run_when_the_other_ends(manage, worker, store):
     assert holder.ask("release", NAME) == "released"
     done = command.done()
 
-    assert (done.code, done.out.splitlines(), done.err) == (0, ["waiting", "ready"], "")
+    assert (done.code, done.out.splitlines()) == (0, ["waiting", "ready"])
+    waiting, waited = done.err.splitlines()
+    assert waiting.startswith("Waiting up to 50 s: Claim")
+    assert re.fullmatch(rf"Waited \d+\.\d s for claim '{NAME}'\.", waited)
+
+
+@sqlite_if_long
+def test_a_standby_waits_without_limit_and_takes_over_when_the_holder_dies(manage, worker, store):
+    active = manage(store, "standby", "--do", "wait")
+    active.says("ready")
+    standby = manage(store.with_backend("Telling"), "standby", "--do", "describe")
+    standby.says("waiting")
+    fence = worker(store).ask("lease", "command:night.standby")["fence"]
+
+    active.send(signal.SIGKILL)
+    done = standby.done()
+
+    assert done.code == 0
+    assert json.loads(done.out.splitlines()[-1])["fence"] > fence
+    waiting, taking_over, waited = done.err.splitlines()
+    assert waiting.startswith("Waiting without limit: Claim 'command:night.standby' is held by")
+    assert "dead holder" in taking_over
+    assert waited.startswith("Waited ")
+
+
+def test_a_standby_takes_over_from_a_holder_that_ends_well(manage, worker, redis):
+    active = manage(redis, "standby", "--do", "wait")
+    active.says("ready")
+    standby = manage(redis.with_backend("Telling"), "report", "--claim-timeout", "forever", "--do", "line")
+    holder = worker(redis)
+    holder.ask("acquire", NAME, ttl=60)
+    standby.says("waiting")
+
+    holder.ask("release", NAME)
+
+    assert standby.done().code == 0
+    active.send(signal.SIGTERM)
+    assert active.done().code == 143
+
+
+def test_a_standby_that_is_kept_stopped_goes_home(manage, worker, redis):
+    operator = worker(redis)
+    operator.ask("acquire", "command:night.standby", ttl=60)
+    standby = manage(redis.with_backend("Telling"), "standby")
+    standby.says("waiting")
+
+    operator.ask("request_stop", "command:night.standby", keep=True, by="alice")
+    done = standby.done()
+
+    assert done.code == 75
+    assert "KeptStopped: Claim 'command:night.standby' is kept stopped by alice" in done.err
 
 
 @pytest.mark.parametrize(
@@ -254,6 +326,40 @@ def test_a_subclass_that_goes_on_to_the_guarded_handle_has_one_hold(manage, redi
     assert last == "still held True"
 
 
+@pytest.mark.parametrize("command", ["sub_mixed", "sub_decorated", "mixed", "mixed_sub"])
+def test_whatever_handle_a_class_ends_up_with_is_guarded_once(manage, worker, redis, command):
+    """Out of a mixin before the guarded class, decorated anew, or by SingleInstanceMixin and a class made from it."""
+    name = {"sub_decorated": "again", "mixed": "mixed:'north'", "mixed_sub": "command:night.mixed_sub:'north'"}.get(
+        command, f"command:night.{command}"
+    )
+    holder = worker(redis)
+    told = json.loads(manage(redis, command, "--do", "describe").done().out.splitlines()[-1])
+    assert told["name"] == name
+
+    holder.ask("acquire", name, ttl=60)
+    refused = manage(redis, command).done()
+
+    assert refused.out == ""
+    assert refused.code == (4 if command.startswith("mixed") else 75)
+
+
+def test_a_command_keeps_an_option_of_its_own_that_is_called_as_ours(manage, busy):
+    store, _ = busy
+    done = manage(store, "own_option", "--claim-timeout", "mine", "--do", "describe", "--no-claim").done()
+
+    assert done.code == 0
+    assert "claim_timeout" in json.loads(done.out)["options"]
+    assert done.out.count("mine") == 0
+    assert "--claim-exit-code" in manage(store, "own_option", "--help").done().out
+
+
+def test_the_labels_of_a_label_command_can_be_the_key(manage, redis):
+    done = manage(redis, "labelled", "north", "south").done()
+
+    name = "command:night.labelled:tuple('north','south')"
+    assert (done.code, done.out.splitlines()) == (0, [f"{name} north", f"{name} south"])
+
+
 @pytest.mark.parametrize("command", ["report", "sub_own", "sub_super"])
 def test_help_keeps_the_text_and_the_options_and_adds_ours_once(manage, redis, command):
     done = manage(redis, command, "--help").done()
@@ -286,6 +392,114 @@ def test_the_bodys_own_error_stays_and_the_claim_is_free(manage, worker, store):
     assert done.err.count("Traceback (most recent call last)") == 1
     assert done.err.splitlines()[-1] == "ValueError: the body's own error"
     assert worker(store).ask("lease", NAME) is None
+
+
+# Commands whose options are not argparse's.
+
+
+def installed(module):
+    if importlib.util.find_spec(module) is None:
+        missing(f"{module} is not installed")
+
+
+@pytest.fixture(params=["typed", "clicked"])
+def foreign(request):
+    """A command of django-typer or django-click."""
+    installed({"typed": "django_typer", "clicked": "djclick"}[request.param])
+    return request.param
+
+
+def test_a_command_of_another_kind_is_guarded_by_name_and_key(manage, worker, redis, foreign):
+    name = f"command:night.{foreign}:'north'"
+    holder = worker(redis)
+    done = manage(redis, foreign, "north").done()
+    assert (done.code, done.out.splitlines()) == (0, [f"north {name} True"])
+    assert done.err == ""
+    fence = holder.ask("acquire", name, ttl=60)
+
+    refused = manage(redis, foreign, "north").done()
+    waited = manage(redis, foreign, "north", "--claim-timeout", "0.6", "--claim-exit-code=9").done()
+    beside = manage(redis, foreign, "--no-claim", "north").done()
+
+    assert (refused.code, refused.out) == (75, "")
+    assert f'AlreadyRunning: Claim "{name}" is held by' in refused.err
+    assert f"--fence {fence}" in refused.err
+    assert "Traceback" not in refused.err
+    assert waited.code == 9
+    assert "Waited " in waited.err
+    assert (beside.code, beside.out.splitlines()) == (0, [f"north {name} True"])
+    assert manage(redis, foreign, "south").done().code == 0
+    assert manage(redis, foreign, "north", "-v" if foreign == "clicked" else "--verbosity", "0").done().err == ""
+
+
+def test_a_command_of_another_kind_that_is_called_by_code_raises(worker, redis, foreign):
+    name = f"command:night.{foreign}:'north'"
+    caller, holder = worker(redis), worker(redis)
+    assert "raised" not in caller.ask("call", foreign, "north")
+    holder.ask("acquire", name, ttl=60)
+
+    told = caller.ask("call", foreign, "north", claim_exit_code=9)
+
+    assert told["raised"][:3] == ["AlreadyRunning", "CommandRefused", "CommandError"]
+    assert told["returncode"] == 9
+    assert "raised" not in caller.ask("call", foreign, "north", no_claim=True)
+
+
+def test_a_command_of_another_kind_is_ended_by_a_signal_as_any_other(manage, worker, redis, foreign):
+    command = manage(redis, foreign, "wait")
+    command.says("ready")
+
+    command.send(signal.SIGTERM)
+    done = command.done()
+
+    assert done.code == 143
+    assert done.out.splitlines() == ["ready", "finally"]
+    assert worker(redis).ask("lease", f"command:night.{foreign}:'wait'") is None
+
+
+def test_a_mistyped_option_of_ours_is_told_by_a_command_of_another_kind(manage, redis, foreign):
+    done = manage(redis, foreign, "north", "--claim-timeout", "soon").done()
+
+    assert done.code == 2
+    assert "argument --claim-timeout: invalid seconds value: 'soon'" in done.err
+
+
+# The autoreloader.
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """A module that the command imports."""
+    (tmp_path / "watched.py").touch()
+    return tmp_path / "watched.py"
+
+
+def test_the_parent_of_the_autoreloader_does_not_take_the_hold(manage, worker, redis, watched):
+    looker = worker(redis)
+    command = manage(redis, "reloaded")
+    first = int(command.line().removeprefix("serving "))
+    try:
+        lease = looker.ask("lease", "command:night.reloaded")
+        assert first != command.pid
+        assert lease["holder"]["pid"] == first
+
+        os.utime(watched, (time.time() + 10, time.time() + 10))
+        second = int(command.line().removeprefix("serving "))
+        try:
+            assert second not in (first, command.pid)
+            assert looker.ask("lease", "command:night.reloaded")["holder"]["pid"] == second
+        finally:
+            end(second)
+    finally:
+        end(first)
+    command.done()
+
+
+def test_without_the_autoreloader_the_process_itself_holds(manage, worker, redis, watched):
+    command = manage(redis, "reloaded", "--noreload")
+
+    assert command.line() == f"serving {command.pid}"
+    assert worker(redis).ask("lease", "command:night.reloaded")["holder"]["pid"] == command.pid
 
 
 # Called by code.

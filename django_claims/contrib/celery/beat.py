@@ -16,12 +16,12 @@ from django_claims import conf
 from django_claims.acquiring import Acquiring, Refused
 from django_claims.claims import Claim, claim
 from django_claims.clock import Duration, clock
-from django_claims.commands import refuse_useless_backend
 from django_claims.contrib.celery.last_runs import LastRuns, Run
 from django_claims.contrib.celery.sends import Sends
 from django_claims.exceptions import BackendUnavailable
 from django_claims.holds import Hold
 from django_claims.logs import get_logger
+from django_claims.refusals import refuse_useless_backend
 
 logger = get_logger(__name__)
 

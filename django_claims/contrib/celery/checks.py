@@ -11,10 +11,10 @@ from django.core import checks
 from django_claims import conf
 from django_claims.checks import TAGS, message_of
 from django_claims.clock import milliseconds
-from django_claims.commands import Guard
 from django_claims.conf import Problem
 from django_claims.contrib.celery.redelivery import visibility_timeout
 from django_claims.exceptions import InvalidClaimsSetting
+from django_claims.guards import Guard
 
 WITHOUT_LIMITS = ("threads", "solo")
 OUTSIDE_MAIN_THREAD = ("threads", "gevent", "eventlet")

@@ -13,10 +13,10 @@ from django.core.management.base import BaseCommand
 
 from django_claims import conf
 from django_claims.clock import Duration
-from django_claims.commands import Guard, values_of
 from django_claims.contrib.celery.running import run_guarded
-from django_claims.decorators import comes_down_to, judge, key_of_call
+from django_claims.decorators import comes_down_to, key_of_call
 from django_claims.exceptions import InvalidClaim
+from django_claims.guards import Guard, values_of
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
@@ -83,7 +83,7 @@ def single_instance(
         max_hold=max_hold,
         stop_on_shutdown=bool(stop_on_shutdown),
     )
-    judge(guard, REFUSALS)
+    guard.judge(REFUSALS)
     if on_lost == "cancel":
         raise InvalidClaim("on_lost='cancel' is for coroutines, which are no tasks. Use 'raise'.")
     if target is None:

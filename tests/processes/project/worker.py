@@ -4,6 +4,7 @@ A process that does as it is told: `["verb", [args], {kwargs}]` a line on stdin,
 Its log goes to stderr. Answers are flushed, so that a fork copies none of them.
 """
 
+import faulthandler
 import gc
 import io
 import json
@@ -29,6 +30,7 @@ from django_claims.registry import all_holds
 
 VERBS = {}
 FOR_EVER = 60  # a test that waits so long has failed
+STUCK = 80  # seconds, within the test that waits for 90
 
 holds = {}
 opened = {}
@@ -232,6 +234,9 @@ def interrupt_verbs(rounds):
         fired.append(number)
         raise Interrupted
 
+    with claim("warm", ttl=60) as hold:
+        hold.renew()  # import all that is imported at first use: an import that is cut short is Python's own trouble
+    faulthandler.dump_traceback_later(STUCK, exit=True)  # say where it stands, and leave nobody waiting
     before = signal.signal(signal.SIGALRM, handler)
     names = [f"interrupted-{number}" for number in range(rounds)]
     try:
@@ -246,6 +251,7 @@ def interrupt_verbs(rounds):
                 pass
     finally:
         signal.signal(signal.SIGALRM, before)
+        faulthandler.cancel_dump_traceback_later()
     gc.collect()
     django_claims.release_all("as at exit")  # also what was granted and never got to its with block
     return [name for name in names if claim(name).lease()]

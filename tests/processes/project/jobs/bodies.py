@@ -250,3 +250,15 @@ class BodyCommand(BaseCommand):
 
     def handle(self, *args, **options):
         return run(self, options)
+
+
+def region(hold, name):
+    """What commands of other kinds do: tell of the hold, or stay."""
+    if name != "wait":
+        say(f"{name} {hold.name if hold else None} {hold.held if hold else True}")
+        return
+    try:
+        say("ready")
+        time.sleep(FOR_EVER)
+    finally:
+        say("finally")
