@@ -70,13 +70,16 @@ class Heartbeat:
         self._reset()
         _all.add(self)
 
-    def _reset(self) -> None:
+    def _make_lock(self) -> None:
         # Reentrant: a signal handler may release a hold while its own thread is in here.
         # And itself, not its condition, in each `with`: that one's __enter__ is Python code, in which an
         # exception of a signal handler would leave the lock taken for good.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._by_hand = threading.RLock()
+
+    def _reset(self) -> None:
+        self._make_lock()
         self._thread: threading.Thread | None = None
         self._due: float = 0.0
         self._last_use = clock()
@@ -97,6 +100,8 @@ class Heartbeat:
                 raise RuntimeError(
                     "uWSGI runs this process without threads, so nothing would renew it: set enable-threads = true"
                 )
+            if type(self._lock) is not type(threading.RLock()):
+                self._make_lock()  # threads have become greenlets since the import, and a lock of threads knows none
             with self._lock:
                 if self._thread is None:
                     # Known before it runs, so that a signal's exception in between leaves no second one.

@@ -4,7 +4,10 @@ import http.client
 import importlib.util
 import os
 import re
+import shutil
 import signal
+import socket
+import sys
 import threading
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from django_claims import claim, draining, shutdown
+from django_claims import ClaimError, claim, draining, shutdown
+from django_claims import heartbeat as heartbeats
 from django_claims.contrib import gunicorn as hooks
 from tests.conftest import missing
 from tests.helpers import claims_settings, stays, tidy, wait_until
@@ -21,6 +25,8 @@ from tests.processes.conftest import new_store, redis_store
 
 _tidy = pytest.fixture(autouse=True)(tidy)
 
+TESTS = Path(__file__).parent.parent
+HOME = [str(PROJECT), str(TESTS.parent)]
 SOON = 3.0  # for what is to happen at once, on a machine that has other things to do
 
 PAGES = """
@@ -46,7 +52,12 @@ def work(request, until):
             time.sleep(0.01)
         return said(draining(), hold.held)
 
-urlpatterns = [path("leave/<name>/<ttl>", leave), path("work/<until>", work)]
+def hold(request, seconds):
+    with claim("page") as hold:
+        time.sleep(float(seconds))
+        return said(hold.held)
+
+urlpatterns = [path("leave/<name>/<ttl>", leave), path("work/<until>", work), path("hold/<seconds>", hold)]
 """
 
 WSGI = """
@@ -110,12 +121,14 @@ def children_of(pid):
 class Server(Child):
     """A web server, and its workers."""
 
+    launcher = "launch.py"
+
     def __init__(self, directory, store, *arguments):
         store = store.with_settings(ROOT_URLCONF="pages", ALLOWED_HOSTS=["*"])
-        env = {**store.env, "PYTHONPATH": f"{directory}{os.pathsep}{PROJECT}"}
+        env = {**store.env, "PYTHONPATH": os.pathsep.join([str(directory), *HOME])}
         (directory / "launch.py").write_text(LAUNCH)
         (directory / "pages.py").write_text(PAGES)
-        super().__init__(str(directory / "launch.py"), *arguments, env=env, cwd=directory)
+        super().__init__(str(directory / self.launcher), *arguments, env=env, cwd=directory)
         try:
             self.port = wait_until(self._find_port, 30)
         except BaseException:
@@ -186,6 +199,8 @@ def gunicorn(started, tmp_path):
     installed("gunicorn")
 
     def start(store, kind, **config):
+        if kind == "gevent":
+            installed(kind)
         lines = "".join(f"{name} = {value!r}\n" for name, value in config.items())
         (tmp_path / "served.py").write_text(PLAIN_ASGI if kind == "asgi" else WSGI)
         (tmp_path / "config.py").write_text(
@@ -291,6 +306,39 @@ def test_a_reload_frees_what_the_old_worker_held(gunicorn, redis, looker, kind):
     assert int(server.get("/leave/left/60")) != old
 
 
+@pytest.mark.parametrize("how", ["term", "reload", "kill"])
+def test_a_worker_of_greenlets_answers_and_leaves_nothing_held(gunicorn, redis, looker, how):
+    """Threads are greenlets there, the one that renews among them."""
+    server = gunicorn(redis, "gevent", worker_connections=50)
+    old = int(server.get("/leave/left/60"))
+    answer = server.begin_get("/work/drain")
+    fence = seen(looker, "page")["fence"]
+
+    if how == "kill":
+        os.kill(old, signal.SIGKILL)
+        assert wait_until(lambda: looker.ask("acquire", "page", ttl=60), SOON) > fence, "found dead on this machine"
+        assert looker.ask("acquire", "left", ttl=60) is not None
+        answer()
+        return
+    server.send(signal.SIGTERM if how == "term" else signal.SIGHUP)
+
+    assert answer() == "True True", "draining, and held to the end"
+    wait_until(lambda: looker.ask("lease", "left") is None, 10)
+    assert_free(looker, "page", "left")
+    if how == "term":
+        assert server.done().code == 0
+    else:
+        assert int(server.get("/leave/left/60")) != old
+
+
+def test_a_worker_of_greenlets_renews_while_its_requests_wait(gunicorn, redis, looker, tmp_path):
+    server = gunicorn(redis.with_claims(TTL=4), "gevent")
+    answer = server.begin_get("/hold/5")
+
+    assert seen(looker, "page")
+    assert answer() == "True", "held for longer than its TTL"
+
+
 def test_nothing_is_released_under_a_thread_that_outlives_the_graceful_timeout(gunicorn, redis, looker, tmp_path):
     server = gunicorn(redis, "gthread", graceful_timeout=1)
     old = int(server.get("/leave/left/60"))
@@ -393,6 +441,97 @@ def test_a_killed_uvicorn_is_found_dead_at_once(uvicorn, redis, looker):
     assert looker.ask("acquire", "left", ttl=60) is not None
 
 
+# uWSGI
+
+STOPPED = """
+import uwsgi
+from django_claims import release_all, start_draining
+
+
+def stopped():
+    start_draining("uWSGI")
+    release_all("uWSGI")
+
+
+uwsgi.atexit = stopped
+"""
+
+
+@pytest.fixture
+def uwsgi(started, tmp_path):
+    """Start uWSGI with one worker: `uwsgi(store, "--threads", "2")`."""
+    program = shutil.which("uwsgi", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if program is None:
+        missing("uwsgi is not installed")
+
+    def start(store, *options):
+        (tmp_path / "served.py").write_text(WSGI + STOPPED)
+        (tmp_path / "launch_uwsgi.py").write_text(f"import os, sys\nos.execv({program!r}, ['uwsgi', *sys.argv[1:]])\n")
+        arguments = ["--http-socket", f"127.0.0.1:{free_port()}", "--module", "served", "--master", "--need-app"]
+        arguments += ["--pythonpath", str(tmp_path), "--pythonpath", str(PROJECT), "--pythonpath", str(TESTS.parent)]
+        arguments += ["--virtualenv", sys.prefix, "--die-on-term", "--lazy-apps", *options]
+        started.append(UwsgiServer(tmp_path, store, *arguments))
+        return started[-1]
+
+    return start
+
+
+def free_port():
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return bound.getsockname()[1]
+
+
+class UwsgiServer(Server):
+    launcher = "launch_uwsgi.py"
+
+    def _find_port(self):
+        assert self.process.poll() is None, "".join(self.errors)
+        ready = "WSGI app 0" in "".join(self.errors)
+        return ready and int(re.search(r"127\.0\.0\.1:(\d+)", "".join(self.errors))[1])
+
+
+@pytest.mark.parametrize("options", [[], ["--enable-threads"], ["--threads", "2"]], ids=" ".join)
+def test_uwsgi_with_threads_renews_and_leaves_nothing_held(uwsgi, redis, looker, options):
+    server = uwsgi(redis.with_claims(TTL=4), *options)
+    server.get("/leave/left/4")
+    assert server.get("/hold/5") == "True"
+    assert looker.ask("lease", "left") is not None, "renewed, though nobody was served for longer than its TTL"
+
+    server.send(signal.SIGTERM)
+
+    assert server.done().code == 0
+    assert_free(looker, "page", "left")
+
+
+def test_a_killed_uwsgi_worker_is_found_dead_at_once(uwsgi, redis, looker):
+    server = uwsgi(redis)
+    old = int(server.get("/leave/left/60"))
+
+    os.kill(old, signal.SIGKILL)
+
+    assert wait_until(lambda: looker.ask("acquire", "left", ttl=60), SOON) is not None
+
+
+def test_without_threads_an_acquire_is_refused_with_the_name_of_the_option(held, monkeypatch):
+    """As in versions of uWSGI that run none unless asked to; those of today always do, so this one is a stand-in."""
+    wait_for_no_threads_of_ours(held)
+    monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(has_threads=0))
+
+    with pytest.raises(ClaimError, match=r"Claim 'page' was not taken: .*uWSGI .*set enable-threads = true"):
+        claim("page").acquire()
+
+    monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(has_threads=1))
+    with claim("page") as hold:
+        assert hold.held
+
+
+def wait_for_no_threads_of_ours(hold):
+    hold.release()
+    for heartbeat in list(heartbeats._all):
+        heartbeat._reset()
+
+
 # Programs under no server: the rows of docs/shutdown.md that no other test produces.
 
 PROGRAM = """
@@ -438,7 +577,7 @@ INTERRUPTED = (130, -signal.SIGINT)
 )
 def test_how_a_program_of_ones_own_ends(started, redis, looker, tmp_path, how, number, codes, is_released):
     (tmp_path / "program.py").write_text(PROGRAM)
-    env = {**redis.env, "PYTHONPATH": str(PROJECT)}
+    env = {**redis.env, "PYTHONPATH": os.pathsep.join(HOME)}
     started.append(Child(str(tmp_path / "program.py"), how, env=env, cwd=tmp_path))
     started[-1].says("ready")
 
@@ -590,12 +729,12 @@ def test_where_nothing_answers_sigterm_nothing_is_set():
 
 # docs/shutdown.md
 
-TESTS = Path(__file__).parent.parent
 PAGE = (TESTS.parent / "docs" / "shutdown.md").read_text()
 
 
 def test_the_page_shows_the_lines_that_are_tested():
     assert f"```python{ASGI}```" in PAGE
+    assert f"```python{STOPPED}```" in PAGE
 
 
 def test_the_tests_that_the_page_names_exist():

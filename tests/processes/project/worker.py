@@ -130,7 +130,8 @@ def call(command, *args, **options):
     real, told = (sys.stdout, sys.stderr), {}
     sys.stdout, sys.stderr = sys_out, sys_err
     try:
-        told["gave"] = call_command(command, *args, stdout=out, stderr=err, **options)
+        streams = {} if command == "clicked" else {"stdout": out, "stderr": err}  # which django-click does not take
+        told["gave"] = call_command(command, *args, **streams, **options)
     except BaseException as error:
         told["raised"] = [cls.__name__ for cls in type(error).__mro__]
         told["text"] = str(error)
