@@ -297,6 +297,8 @@ class Checker:
             if event["res"] in ("expired", "max_hold"):
                 late = event["t"] - event["deadline"]
                 late -= self.runs.standstill(event["p"], event["deadline"] - 0.05, event["t"])
+                if self.runs.standstill(event["p"], event["deadline"] - 0.5, event["t"]) > 0.1:
+                    continue  # it hardly ran
                 delays.append(max(late, 0.0))
                 if late > LOST_WITHIN:
                     self._accuse(

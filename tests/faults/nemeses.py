@@ -7,6 +7,7 @@ import signal
 import time
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -119,15 +120,21 @@ class StopAtWrite(OfProcesses):
         woken = 0
         for path in self.round.directory.glob("stopped-*"):
             if time.time() - path.stat().st_mtime > 1.3 * self.ttl:
-                path.unlink()
-                os.kill(int(path.name.partition("-")[2]), signal.SIGCONT)
-                woken += 1
+                woken += self.wake(path)
         return woken
 
     def heal(self) -> None:
         self.round.spec["stops_itself"] = 0
         for path in self.round.directory.glob("stopped-*"):
+            self.wake(path)
+
+    def wake(self, path: Path) -> bool:
+        path.unlink()
+        try:
             os.kill(int(path.name.partition("-")[2]), signal.SIGCONT)
+        except ProcessLookupError:  # somebody has killed it meanwhile
+            return False
+        return True
 
 
 class Fork(Nemesis):
@@ -349,7 +356,7 @@ class Wipe(Lossy):
     def strike(self, chance: Random) -> Any:
         t0 = clock()
         self.store.wipe()
-        self.round.writer.write("wiped", t0=t0, t1=clock())
+        self.round.writer.write("wiped", t0=t0, t1=clock() + self.store.wipes_for)
         return "wiped"
 
 

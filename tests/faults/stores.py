@@ -25,7 +25,7 @@ class Store:
     has_server = False
     keeps_data = True  # over a restart
     shares = True  # with other processes
-    wall_clocked = False  # does it ask the processes' wall clocks?
+    wipes_for = 0.0  # data may still vanish for so long after it was wiped
 
     def __init__(self, directory: Path, seed: int = 0) -> None:
         self.directory = directory
@@ -110,7 +110,7 @@ class MemcachedStore(Store):
     kind = "cache"
     has_server = True
     keeps_data = False
-    wall_clocked = True
+    wipes_for = 1.1  # flush_all() is about whole seconds
     overrun = 2.2
 
     @classmethod
