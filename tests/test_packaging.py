@@ -44,8 +44,8 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel):
         there = {name for name in archive.namelist() if ".dist-info/" not in name}
 
     assert there == here
-    kinds = {Path(name).suffix or Path(name).name for name in there}
-    assert kinds >= {".py", ".lua", ".html", ".css", ".js", ".typed"}
+    kinds = {Path(name).suffix for name in there} | {Path(name).name for name in there}
+    assert kinds >= {".py", ".lua", ".html", ".css", ".js", ".mo", "py.typed"}
     assert "django_claims/database/migrations/0001_initial.py" in there
     assert "django_claims/migrations/0001_initial.py" in there
 

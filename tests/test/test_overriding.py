@@ -354,7 +354,6 @@ def test_a_beat_leaves_the_connections_of_the_test_alone(monkeypatch):
 
     closed = []
     monkeypatch.setattr(connection, "close_if_unusable_or_obsolete", lambda: closed.append(True))
-    monkeypatch.setattr(connection, "connection", object())
     with override_claims(), claim("x"):
         beat()
         claim("x").acquire(timeout=0.05)
