@@ -183,3 +183,29 @@ def test_a_server_ends_twice(tmp_path):
     server.stop()
     with pytest.raises(OSError, match="refused"):
         server.flush()
+
+
+def test_the_program_that_is_named_is_the_one_that_is_taken(monkeypatch, tmp_path):
+    program = tmp_path / "my-server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CLAIMS_TEST_REDIS_PROGRAM", "my-server")
+    assert find_redis() == str(program)
+
+    monkeypatch.setenv("CLAIMS_TEST_REDIS_PROGRAM", "another")
+    assert find_redis() is None
+
+
+def test_a_program_in_a_wheel_is_found_where_path_has_none(monkeypatch, tmp_path):
+    (tmp_path / "a_wheel" / "bin").mkdir(parents=True)
+    (tmp_path / "a_wheel" / "__init__.py").touch()
+    program = tmp_path / "a_wheel" / "bin" / "redis-server"
+    program.touch(mode=0o755)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CLAIMS_TEST_REDIS_PROGRAM", raising=False)
+    wheels = (("no_such_wheel", "bin/redis-server"), ("a_wheel", "bin/redis-server"))
+    monkeypatch.setattr("django_claims.test.redis_server.REDIS_WHEELS", wheels)
+
+    assert find_redis() == str(program)
