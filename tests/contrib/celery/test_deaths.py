@@ -43,17 +43,22 @@ ROWS = [
     Row("gevent", "SIGTERM, warm", "end", "SUCCESS", seconds=2),
     Row("solo", "SIGTERM, warm", "end", "SUCCESS", seconds=2),
     Row("threads", "SIGQUIT, cold", "end", "SUCCESS", seconds=3),
+    Row("threads", "SIGTERM, then SIGQUIT", "end", "SUCCESS", seconds=3),
+    Row("threads", "soft shutdown, then cold", "end", "SUCCESS", seconds=3),
     Row("threads", "revoke(terminate)", "end", "SUCCESS", seconds=3),
     Row("threads", "hard time limit", "end", "SUCCESS", task="limited", seconds=4),
     Row("threads", "soft time limit", "end", "SUCCESS", task="softly_limited", seconds=3),
-    Row("solo", "hard time limit", "end", "SUCCESS", task="limited", seconds=4),
+    Row("solo", "hard time limit", "end", "SUCCESS", task="limited", seconds=3),
+    Row("solo", "soft time limit", "end", "SUCCESS", task="softly_limited", seconds=2),
     # What it ends.
     Row("prefork", "SIGQUIT, cold", "once", "RETRY"),
     Row("prefork", "soft shutdown, then cold", "once", "RETRY"),
     Row("prefork", "SIGTERM, then SIGQUIT", "once", "RETRY"),
     Row("prefork", "REMAP_SIGTERM=SIGQUIT", "once", "RETRY"),
     Row("gevent", "SIGQUIT, cold", "once", ""),
+    Row("gevent", "SIGTERM, then SIGQUIT", "once", ""),
     Row("solo", "SIGQUIT, cold", "once", "FAILURE"),
+    Row("solo", "SIGTERM, then SIGQUIT", "once", "FAILURE"),
     Row("prefork", "revoke(terminate)", "once", "REVOKED"),
     Row("prefork", "revoke(terminate, SIGUSR1)", "once", ""),  # FAILURE or REVOKED: child and worker both write one
     Row("prefork", "revoke(terminate, SIGQUIT)", "once", "REVOKED"),
@@ -122,6 +127,11 @@ def one_run(site, worker, row):
         left = wait_until(lambda: site.events("left", sent.id), 15)[-1]["at"]
         measured(f"{row}: from the end of the task", site.free_within(name, SOON, left))
         assert site.events("end", sent.id)
+    elif row.pool == "gevent" and "SIGQUIT" in row.how and stays(lambda: site.lease(name), 3.0):
+        # Celery runs its handler in gevent's loop now and then, where it fails: the task was never told, and works.
+        assert "Impossible to call blocking function" in worker.log
+        assert not site.events("left", sent.id)
+        worker.process.kill()
     elif row.free == "once":
         limit = {"limited": 2.0, "softly_limited": 1.0}.get(row.task, 0.0) + (1.0 if "soft shut" in row.how else 0.0)
         # A billiard child that is over its time is asked first, and killed after some seconds.
@@ -160,7 +170,8 @@ def test_the_end_of_a_worker(site, row):
 
     one_run(site, worker, row)
 
-    worker.done(20)
+    if row.pool != "solo" or "SIGQUIT" not in row.how:  # which Celery 5.5 survives, since the task gets its error
+        worker.done(20)
 
 
 @pytest.mark.long

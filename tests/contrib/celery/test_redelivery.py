@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from django_claims.clock import clock
 from tests.contrib.celery.conftest import measured
 from tests.helpers import stays, wait_until
 
@@ -76,8 +75,13 @@ def test_without_a_guard_a_task_longer_than_the_visibility_timeout_runs_beside_i
 def test_a_task_longer_than_the_visibility_timeout_runs_once(impatient, pool):
     workers = [impatient.worker(pool), impatient.worker(pool)]
 
-    sent = impatient.send("late", 10)
+    sent = impatient.send("late", 2 * VISIBLE + 1)
+    impatient.started(sent)
 
+    states = set()
+    while not impatient.events("left", sent.id):
+        states.add(sent.state)
+    assert states <= {"PENDING", "STARTED"}  # what waits touches no result
     assert sent.get(timeout=30) == "done"
     wait_until(lambda: "not run again" in workers[0].log + workers[1].log, 40)
     assert "was delivered again and waits" in workers[0].log + workers[1].log
@@ -91,12 +95,12 @@ def test_a_task_with_a_countdown_over_the_visibility_timeout_runs_once(impatient
     for _ in range(2):
         impatient.worker("threads", concurrency=2)
 
-    sent = impatient.send("work", 0.5, countdown=2 * VISIBLE + 1)
-    twice = impatient.send("unguarded_early", 0.5, countdown=2 * VISIBLE + 1)
+    sent = impatient.send("work", 0.5, countdown=VISIBLE + 2)
+    twice = impatient.send("unguarded_early", 0.5, countdown=VISIBLE + 2)
 
     wait_until(lambda: counts(impatient, twice)[1] >= 2, 30)
     wait_until(lambda: counts(impatient, sent)[1] >= 1, 30)
-    assert stays(lambda: counts(impatient, sent)[0] == 1, VISIBLE + 3)
+    assert stays(lambda: counts(impatient, sent)[0] == 1, VISIBLE + 1)
     assert counts(impatient, sent) == (1, 1)
     measured(f"countdown: {counts(impatient, sent)[0]} start; unguarded: {counts(impatient, twice)[0]}", 0)
 
@@ -109,7 +113,6 @@ def test_the_task_of_a_killed_worker_is_run_by_another_one(impatient, follow):
     sent = impatient.send("late", 60)
     impatient.started(sent)
     second = impatient.worker(env=env)
-    # Its time runs out as a dead man's does; were it the first to be delivered again, it would live yet.
     at = first.send(signal.SIGKILL)
 
     start = impatient.started(sent, 2, 30)
@@ -134,24 +137,10 @@ def test_a_child_that_kills_itself_in_its_task_has_it_run_again_at_once(site, tm
     assert worker.process.poll() is None
 
 
-def test_a_message_that_comes_again_while_its_first_run_lives_touches_no_result(impatient):
-    impatient.worker("threads")
-    impatient.worker("threads")
-    begun = clock()
-
-    sent = impatient.send("late", 9)
-    impatient.started(sent)
-    states = set()
-    while clock() < begun + 8:
-        states.add(sent.state)
-    assert states <= {"PENDING", "STARTED"}
-    assert sent.get(timeout=20) == "done"
-
-
 def test_on_rabbitmq_the_task_of_a_killed_worker_is_run_by_another_one_at_once(site, rabbitmq):
     site.use_broker(rabbitmq)
     first = site.worker()
-    sent = site.send("late", 5)
+    sent = site.send("late", 60)
     second = site.worker()
     site.started(sent)
 
@@ -160,8 +149,7 @@ def test_on_rabbitmq_the_task_of_a_killed_worker_is_run_by_another_one_at_once(s
 
     measured("rabbitmq, killed worker, late acks: from death to the next start", start["at"] - at)
     assert start["at"] - at < 6.0
-    assert sent.get(timeout=20) == "done"
-    assert counts(site, sent) == (2, 1)
+    assert counts(site, sent) == (2, 0)
     assert second.process.poll() is None
 
 

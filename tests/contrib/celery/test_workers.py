@@ -2,7 +2,6 @@
 
 import itertools
 import signal
-import sys
 import time
 
 import pytest
@@ -141,14 +140,14 @@ def test_a_warm_shutdown_stops_what_wants_to_know_and_puts_late_acks_back(site, 
     other = site.worker(pool)
     assert other.node == worker.node
     again = site.started(late, 2, 15)
-    assert stays(lambda: not site.events("left", late.id)[1:], 2.0)
+    assert stays(lambda: not site.events("left", late.id)[1:], 1.5)
     measured(f"{pool}: from SIGTERM to the next start, under another worker", again["at"] - at)
 
 
 @pytest.mark.long
 def test_tasks_with_late_acks_that_a_cold_shutdown_ended_run_again(site):
     worker = site.worker()
-    sent = site.send("late", 8)
+    sent = site.send("late", 4)
     site.started(sent)
 
     worker.send(signal.SIGQUIT)
@@ -172,11 +171,11 @@ def test_what_a_child_left_unreleased_is_released_as_it_ends(site):
 @pytest.mark.long
 def test_workers_that_come_and_go_leave_the_holds_of_others_alone(site):
     first = site.worker()
-    sent = site.send("work", 25)
+    sent = site.send("work", 120)
     fence = site.started(sent)["fence"]
     mine = claim("task:of the test", ttl=60).acquire()
 
-    for how in (signal.SIGTERM, signal.SIGQUIT, signal.SIGKILL):
+    for how in (signal.SIGTERM, signal.SIGKILL):
         second = site.worker("prefork", "-Q", "nothing")
         assert site.lease("task:work.work").fence == fence
         second.send(how)
@@ -184,7 +183,7 @@ def test_workers_that_come_and_go_leave_the_holds_of_others_alone(site):
         assert site.lease("task:work.work").fence == fence
         assert site.lease("task:of the test").fence == mine.fence
     assert first.process.poll() is None
-    assert sent.get(timeout=40) == "done"
+    assert not site.events("left", sent.id)
     assert mine.release()
 
 
@@ -229,4 +228,19 @@ def test_the_worker_says_which_promises_it_cannot_keep(site):
 
     assert any("W152" in line and "work.limited" in line and "'threads'" in line for line in said)
     assert any("W150" in line and "work.late'" in line for line in said)
-    assert sys.version_info
+
+
+@pytest.mark.long
+def test_a_task_goes_on_with_a_claim_that_this_process_took(site):
+    site.worker()
+    hold = claim("import", ttl=30).acquire()
+    ticket = hold.hand_over(valid=20)
+    assert claim("import").acquire() is None
+
+    sent = site.send("adopts", "import", ticket)
+
+    assert sent.get(timeout=15) is True
+    assert site.events("start", sent.id)[0]["fence"] == hold.fence
+    assert site.lease("import") is None
+    with pytest.raises(Exception, match=r"over"):
+        site.send("adopts", "import", ticket).get(timeout=15)

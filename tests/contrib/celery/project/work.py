@@ -232,3 +232,11 @@ def of_base(number, seconds=0.0):
 @single_instance(ttl=30, key="number")
 def bound(self, number, seconds=0.0):
     return body(seconds, own=self.request.id == current_task.request.id)
+
+
+@shared_task
+def adopts(name, ticket):
+    with claim(name, ttl=30).adopt(ticket) as hold:
+        tell("start", fence=hold.fence)
+        sleep(0.3)
+        return hold.held

@@ -1,0 +1,59 @@
+"""Many holds in greenlets: `greenlets.py first | after | spin`. Patched before the app is imported, or after."""
+
+import sys
+import time
+
+HOW = sys.argv[1]
+
+
+def patch():
+    from gevent import monkey
+
+    monkey.patch_all()
+
+
+if HOW != "after":
+    patch()
+
+import django  # noqa: E402
+
+django.setup()
+
+from django_claims import claim  # noqa: E402
+from django_claims.clock import clock  # noqa: E402
+
+if HOW == "after":
+    patch()
+
+import gevent  # noqa: E402
+
+
+def hold(number):
+    """Hold for more than two TTLs, cooperatively, and say whether it was kept."""
+    with claim(f"greenlet-{number}", ttl=5) as mine:
+        ends = clock() + 11
+        while clock() < ends:
+            time.sleep(0.05)
+        return mine.held and mine.verify()
+
+
+def watch():
+    with claim("watched", ttl=2) as mine:
+        time.sleep(0.1)
+        gevent.spawn(spin).join()
+        return mine.held, mine.lost
+
+
+def spin():
+    """Let nobody else run."""
+    ends = clock() + 4
+    while clock() < ends:
+        pass
+
+
+if HOW == "spin":
+    print(*gevent.spawn(watch).get(timeout=20))
+else:
+    greenlets = [gevent.spawn_later(number * 0.05, hold, number) for number in range(50)]
+    print(sum(greenlet.get(timeout=30) for greenlet in greenlets))
+print("over", clock(), flush=True)
