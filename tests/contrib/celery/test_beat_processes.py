@@ -143,6 +143,7 @@ def test_a_beat_that_starts_later_counts_from_the_last_run_and_not_from_its_star
     sent = sends.wait(1, "rare")[0].at
     first.send(signal.SIGTERM)
     assert first.end() == 0
+    wait_until(lambda: clock() > sent + 2.5)
 
     second = start(more=more)  # with nothing on file
     wait_until(lambda: second.is_active, 60, what="another active beat")
