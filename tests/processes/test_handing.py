@@ -73,6 +73,20 @@ def test_a_task_that_never_starts_keeps_the_name_for_as_long_as_the_ticket_is_go
 
 
 @sqlite_if_long
+def test_who_waits_gets_the_name_after_the_adopter(giver, taker, worker, store):
+    waiter = worker(store)
+    fence = giver.ask("acquire", "job", ttl=60)
+    waiter.begin("acquire_and_time", "job", ttl=60, timeout=50)
+    ticket = giver.ask("hand_over", "job")
+
+    assert taker.ask("adopt", "job", ticket, ttl=60) == fence
+    assert taker.ask("verify", "job") is True
+    assert taker.ask("release", "job") == "released"
+
+    assert waiter.answer()[0] > fence
+
+
+@sqlite_if_long
 def test_the_death_of_the_adopter_is_followed(giver, taker):
     fence = giver.ask("acquire", "job", ttl=60)
     taker.ask("adopt", "job", giver.ask("hand_over", "job"), ttl=60)
