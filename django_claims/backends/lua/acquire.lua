@@ -31,7 +31,7 @@ local is_plain = place == ''
 for i = 1, wanted do
   local key = KEYS[3 + i]
   flags[i] = redis.call('HGET', KEYS[3], ARGV[4 + 2 * i])
-  is_plain = is_plain and not flags[i] and not redis.pcall('GET', key) and redis.call('EXISTS', key .. '\nline') == 0
+  is_plain = is_plain and not flags[i] and redis.call('EXISTS', key, key .. '\nline') == 0
 end
 if not is_plain then
   -- include line.lua
