@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -103,6 +103,7 @@ class Beat:
                 stderr=subprocess.STDOUT,
             )
         self.pid = self.process.pid
+        self._is_worker = program == "worker"
 
     @property
     def log(self) -> str:
@@ -129,6 +130,10 @@ class Beat:
 
     def close(self) -> None:
         if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
+            # A worker's own beat is a child of it that outlives its death, so it is asked first.
+            self.process.send_signal(signal.SIGTERM if self._is_worker else signal.SIGKILL)
+            try:
+                self.process.wait(SECONDS)
+            except subprocess.TimeoutExpired:
                 self.process.kill()
-            self.process.wait(SECONDS)
+                self.process.wait(SECONDS)
