@@ -208,7 +208,7 @@ def _makes_sense(act: str, row: Row) -> bool:
 
 def _facts(row: Row) -> list[tuple[str, str]]:
     """Return all that is known of a claim, in words."""
-    facts = [(_("Store"), row.alias)]
+    facts = [(_("Name"), row.name), (_("Store"), row.alias)]  # not every skin shows the title
     lease, flag = row.lease, row.flag
     if lease is not None:
         if who := lease.holder:

@@ -89,9 +89,9 @@ def open_page(chromium, site, tmp_path):
             ),
         )
         page.goto(f"/admin/login/?next={path}")
-        page.fill("#id_username", who)
-        page.fill("#id_password", PASSWORD)
-        page.press("#id_password", "Enter")
+        page.fill("[name=username]", who)
+        page.fill("[name=password]", PASSWORD)
+        page.press("[name=password]", "Enter")
         page.wait_for_url(f"**{path}")
         return page
 

@@ -28,10 +28,13 @@ def test_a_job_is_seen_and_stopped_in_another_skin(skinned, open_page, shot):
     button = page.get_by_role("button", name="Stop this run import-orders")
     colours = button.evaluate("one => [getComputedStyle(one).color, getComputedStyle(one).backgroundColor]")
     assert colours[0] != colours[1]
+    assert button.bounding_box()["width"] > 60  # its words are inside
 
     row_of(page, "import-orders").get_by_role("link").first.click()
     page.get_by_role("button", name="Force release import-orders").wait_for(timeout=WAIT_MS)
     shot(page, f"skin-{skinned.skin}-detail", full_page=True)
+    assert page.get_by_role("row", name="Name import-orders").count() == 1
+    assert page.get_by_label("Reason").first.evaluate("one => getComputedStyle(one).borderStyle") == "solid"
     page.get_by_role("button", name="Stop this run import-orders").click()
 
     assert job.wait(40) == 0
