@@ -1,0 +1,1 @@
+"""The protocol as a model in Promela, looked at in all of its states by spin."""
