@@ -158,7 +158,7 @@ class StopRequested(Exception):
 
 
 class InvalidClaimsSetting(ImproperlyConfigured):
-    """CLAIMS, or one of the CLAIMS_… settings, cannot be used as it is."""
+    """`CLAIMS`, or one of the `CLAIMS_…` settings, cannot be used as it is."""
 
 
 class CommandRefused(CommandError):

@@ -111,7 +111,7 @@ class BackendContract:
     What every backend must do. Inherit it; add tests, never skip one.
 
     A subclass sets `self.backend` before each test: a backend whose store has no claim and no
-    stop flag yet. With pytest that is a fixture:
+    stop flag yet. With pytest that is a fixture::
 
         class TestMyBackend(BackendContract):
             @pytest.fixture(autouse=True)

@@ -58,7 +58,7 @@ def of_the_demo(browser: Browser, directory: Path) -> None:
         take(page, "admin-list")
         row_of(page, "import-orders").get_by_role("link", name="import-orders", exact=True).click()
         page.get_by_text(re.compile("Force release")).first.wait_for()
-        take(page, "admin-detail")
+        take(page, "admin-detail", whole=True)
         page.get_by_role("button", name=re.compile("Force release")).first.click()
         page.wait_for_load_state()
         take(page, "admin-confirm")
@@ -83,7 +83,9 @@ def of_an_empty_site(browser: Browser, directory: Path) -> None:
 
 
 def logged_in(browser: Browser, address: str, user: str, password: str, **options: Any) -> Page:
-    page = browser.new_context(**{"viewport": {"width": 1200, "height": 560}, "locale": "en", **options}).new_page()
+    context = browser.new_context(**{"viewport": {"width": 1200, "height": 640}, "locale": "en", **options})
+    context.add_init_script("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")  # the models at the left
+    page = context.new_page()
     page.set_default_timeout(WAIT_MS)
     wait_until(lambda: opened(page, address), seconds=60)
     page.fill("#id_username", user)
@@ -107,9 +109,9 @@ def is_under_way(page: Page, address: str) -> bool:
     return all(row.count() for row in rows) and bool(re.search(r"[3-9]\d of 300", rows[0].inner_text()))
 
 
-def take(page: Page, name: str) -> None:
+def take(page: Page, name: str, whole: bool = False) -> None:
     """Write a picture with a palette, below the limit."""
-    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(COLOURS)
+    picture = Image.open(io.BytesIO(page.screenshot(full_page=whole))).convert("RGB").quantize(COLOURS)
     path = IMAGES / f"{name}.png"
     picture.save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size // 1000} kB")
