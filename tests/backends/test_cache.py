@@ -126,7 +126,7 @@ class TestCacheBackendOverPymemcache(BackendContract):
 
 def long_where_it_waits(cls):
     """Mark the tests of a contract that wait for an expiry, which takes whole seconds: one class has them always."""
-    for name, test in vars(BackendContract).items():
+    for name, test in inspect.getmembers(BackendContract, inspect.isfunction):
         if name.startswith("test_") and re.search(r"SHORT|expire\(|until\(|1\.9", inspect.getsource(test)):
             copied = types.FunctionType(test.__code__, test.__globals__, name, test.__defaults__, test.__closure__)
             setattr(cls, name, pytest.mark.long(copied))
