@@ -51,3 +51,20 @@ def test_nothing_is_broken(hurt, store, together):
 
     assert_nothing_is_broken(checker)
     assert checker.numbers["grants"] > 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["held", "fence"])
+def test_guarded_writes_of_holders_that_are_stopped_between_check_and_write(hurt, mode):
+    """A look at `held` right before the write does not help; the fence does."""
+    writes = lost = 0
+    for seed in range(3):
+        spec = {"only": True, "guard_mode": mode, "stops_itself": 0.15, "think": 0.05}
+        checker = hurt("redis", "stop_at_write", seconds=8, seed=seed, names=1, operations={"write": 1}, spec=spec)
+        writes += checker.numbers["writes"]
+        lost += checker.numbers["lost updates"]
+        if lost and mode == "held":
+            break
+
+    assert writes > 10
+    assert (lost > 0) == (mode == "held"), f"{lost} of {writes} acknowledged writes were lost"
