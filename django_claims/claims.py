@@ -19,7 +19,7 @@ from django_claims.exceptions import InvalidClaim
 from django_claims.handler import claim_backends
 from django_claims.holds import Hold
 from django_claims.leases import Lease
-from django_claims.names import LABEL_LENGTH, checked, cut, with_key
+from django_claims.names import checked, text, with_key
 from django_claims.offload import offload
 
 
@@ -284,8 +284,6 @@ def _recipe(
         raise InvalidClaim(f"using should be an alias of CLAIMS, not {using!r}.")
     if on_lost not in ("flag", "raise", "cancel", "interrupt"):
         raise InvalidClaim(f"on_lost should be 'flag', 'raise', 'cancel' or 'interrupt', not {on_lost!r}.")
-    if not isinstance(label, str):
-        raise InvalidClaim(f"label should be text, not {label!r}.")
 
     def optional(value: Duration | None, what: str) -> int | None:
         return None if value is None else milliseconds(value, what)
@@ -298,7 +296,7 @@ def _recipe(
         heartbeat_ms=optional(heartbeat, "heartbeat"),
         renew_deadline_ms=optional(renew_deadline, "renew_deadline"),
         timeout=None if timeout is None else milliseconds(timeout, "timeout", at_least=0) / 1000,
-        label=cut(label, LABEL_LENGTH),
+        label=text(label, "label"),
         max_hold=None if most is None else most / 1000,
         min_hold=milliseconds(min_hold, "min_hold", at_least=0) / 1000,
         on_lost=on_lost,

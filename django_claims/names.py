@@ -24,8 +24,8 @@ from django.db import models
 from django_claims.exceptions import InvalidClaim
 
 MAX_LENGTH = 500
-MARK = "\u2020"
-"""Begins the names of marks, which are kept among the leases and are none: no listing shows them."""
+MARK = "\x1f"
+"""Begins the names of marks, which lie among the leases and are none: no claim is called so, no listing shows it."""
 
 LABEL_LENGTH = 200
 REASON_LENGTH = 500
@@ -173,9 +173,21 @@ def digest(name: str) -> str:
     return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
 
 
+def mark_of(name: str) -> str:
+    """Return what a mark on a name is kept under: no longer than a name may be."""
+    return MARK + (name if len(name) < MAX_LENGTH else digest(name))
+
+
 def matches(name: str, glob: str) -> bool:
     """Say whether a name fits a glob; an empty glob fits all. Case counts. No glob fits a mark."""
     return not name.startswith(MARK) and (not glob or fnmatch.fnmatchcase(name, glob))
+
+
+def text(value: object, what: str, length: int = LABEL_LENGTH) -> str:
+    """Return what a caller gave as text, on one line and cut; raise InvalidClaim if it is none."""
+    if not isinstance(value, str):
+        raise InvalidClaim(f"{what} should be text, not {value!r}.")
+    return cut(value, length)
 
 
 def cut(text: str, length: int = LABEL_LENGTH) -> str:

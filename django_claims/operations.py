@@ -10,7 +10,7 @@ from django_claims.handler import claim_backends
 from django_claims.heartbeat import poke
 from django_claims.leases import LeasePage
 from django_claims.logs import get_logger
-from django_claims.names import LABEL_LENGTH, checked, cut
+from django_claims.names import checked, text
 from django_claims.offload import offload
 
 logger = get_logger(__name__)
@@ -38,6 +38,8 @@ def list_claims(*, using: str = conf.DEFAULT_ALIAS, match: str = "", page: int =
     for what, value, most in (("page", page, 10**9), ("per_page", per_page, 1000)):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             raise InvalidClaim(f"{what} should be a whole number from 1 to {most}, not {value!r}.")
+    if not isinstance(match, str):
+        raise InvalidClaim(f"match should be a glob over names, not {match!r}.")
     if not conf.enabled():
         return LeasePage(leases=[], total=0, page=page, per_page=per_page)
     return claim_backends[using].leases(match=match, page=page, per_page=per_page)
@@ -53,11 +55,11 @@ def force_release(name: str, *, fence: int, by: str = "", using: str = conf.DEFA
     checked(name)
     if isinstance(fence, bool) or not isinstance(fence, int) or fence < 0:
         raise InvalidClaim(f"fence should be the whole number of the run to end, not {fence!r}.")
+    by = text(by, "by")
     if not conf.enabled():
         return False
     done = claim_backends[using].force_release(name, fence)
     if done:
-        by = cut(by, LABEL_LENGTH)
         logger.warning("Claim force-released name=%s alias=%s fence=%s by=%s", name, using, fence, by)
         poke(using)
         signals.send(signals.claim_force_released, name=name, alias=using, fence=fence, by=by)

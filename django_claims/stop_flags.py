@@ -6,7 +6,7 @@ from django_claims import clock, conf, heartbeat, signals
 from django_claims.exceptions import InvalidClaim
 from django_claims.handler import claim_backends
 from django_claims.leases import StopFlag
-from django_claims.names import LABEL_LENGTH, REASON_LENGTH, checked, cut
+from django_claims.names import REASON_LENGTH, checked, text
 from django_claims.offload import offload
 
 
@@ -38,16 +38,10 @@ def request_stop(
     if ttl is not None and not keep:
         raise InvalidClaim("ttl= is for keep=True only: the flag of a run lives as long as the run.")
     ttl_ms = None if ttl is None else clock.milliseconds(ttl, "ttl")
+    reason, by = text(reason, "reason", REASON_LENGTH), text(by, "by")
     if not conf.enabled():
         return None
-    flag = claim_backends[using].set_flag(
-        name,
-        keep=keep,
-        fence=fence,
-        reason=cut(reason, REASON_LENGTH),
-        by=cut(by, LABEL_LENGTH),
-        ttl_ms=ttl_ms,
-    )
+    flag = claim_backends[using].set_flag(name, keep=bool(keep), fence=fence, reason=reason, by=by, ttl_ms=ttl_ms)
     if flag is not None:
         heartbeat.poke(using)
         signals.send(signals.stop_requested, name=name, alias=using, flag=flag)

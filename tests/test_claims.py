@@ -623,7 +623,9 @@ def test_claims_are_listed_in_pages_in_order_of_name():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"page": 0}, {"page": True}, {"page": "1"}, {"per_page": 0}, {"per_page": 1001}], ids=str
+    "wrong",
+    [{"page": 0}, {"page": True}, {"page": "1"}, {"per_page": 0}, {"per_page": 1001}, {"match": None}, {"match": 5}],
+    ids=str,
 )
 def test_a_page_that_cannot_be_is_refused(wrong):
     with pytest.raises(InvalidClaim):
@@ -658,6 +660,13 @@ def test_forcing_ends_the_run_that_was_meant_and_no_other(taken, heard, caplog):
 def test_forcing_wants_the_number_of_a_run(fence):
     with pytest.raises(InvalidClaim, match="fence"):
         force_release("x", fence=fence)
+
+
+def test_forcing_by_what_is_no_text_ends_nothing(taken):
+    with pytest.raises(InvalidClaim, match="by should be text, not None"):
+        force_release("x", fence=taken.fence, by=None)
+
+    assert taken.verify()
 
 
 # hold().

@@ -12,7 +12,7 @@ import pytest
 from django.db import models
 
 from django_claims import InvalidClaim, claim
-from django_claims.names import MAX_LENGTH, checked, cut, matches, with_key
+from django_claims.names import MARK, MAX_LENGTH, checked, cut, mark_of, matches, text, with_key
 
 
 class Shop(models.Model):
@@ -229,6 +229,20 @@ def test_a_glob_fits_names_and_minds_case():
     assert matches("import:1", "import:*")
     assert matches("anything", "")
     assert not matches("Import:1", "import:*")
+
+
+def test_a_mark_is_no_name_of_a_claim_and_no_longer_than_one():
+    with pytest.raises(InvalidClaim):
+        checked(MARK + "x")
+    assert not matches(mark_of("x"), "")
+    assert len({mark_of("n" * length) for length in (498, 499, 500)}) == 3
+    assert all(len(mark_of("n" * length)) <= MAX_LENGTH for length in (499, 500))
+
+
+@pytest.mark.parametrize("value", [None, 5, b"x", ["x"]], ids=repr)
+def test_what_should_be_text_and_is_none_is_refused_by_its_value(value):
+    with pytest.raises(InvalidClaim, match=re.escape(f"by should be text, not {value!r}.")):
+        text(value, "by")
 
 
 def test_text_is_cut_and_put_on_one_line():

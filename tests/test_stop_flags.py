@@ -256,6 +256,8 @@ def test_words_are_cut_and_put_on_one_line():
         {"keep": True, "ttl": 0},
         {"keep": True, "ttl": "5"},
         {"keep": True, "ttl": -1},
+        {"keep": True, "reason": None},
+        {"keep": True, "by": 5},
     ],
     ids=str,
 )

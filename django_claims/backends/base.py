@@ -28,7 +28,7 @@ from django_claims.conf import AliasSettings, Problem, option_problem
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting, UnsupportedFeature
 from django_claims.holders import Holder
 from django_claims.leases import Lease, LeasePage, StopFlag
-from django_claims.names import MARK
+from django_claims.names import mark_of
 
 FORMAT = 1
 """Stands at the head of every record. A record with a larger number is unreadable, and left alone."""
@@ -403,11 +403,11 @@ class BaseClaimBackend:
         """
         token = new_token()
         for name in names:
-            self.acquire([AcquireRequest(MARK + name, token, ttl_ms, ttl_ms, Holder(host="", pid=0))])
+            self.acquire([AcquireRequest(mark_of(name), token, ttl_ms, ttl_ms, Holder(host="", pid=0))])
 
     def marked(self, name: str) -> bool:
         """Say whether a name is marked."""
-        return self.lease(MARK + name) is not None
+        return self.lease(mark_of(name)) is not None
 
     def close(self) -> None:
         """Close connections that nobody uses now. Called when this process has had no hold for some seconds."""

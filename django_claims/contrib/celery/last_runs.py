@@ -16,7 +16,7 @@ from django_claims.handler import claim_backends
 from django_claims.holders import this_holder
 from django_claims.leases import Lease, Progress
 from django_claims.logs import get_logger
-from django_claims.names import MARK
+from django_claims.names import mark_of
 
 logger = get_logger(__name__)
 
@@ -43,7 +43,7 @@ class LastRuns:
     """
 
     def __init__(self, recipe: Claim, label: str) -> None:
-        self.name = MARK + claim(recipe.name, key="last-runs").name
+        self.name = mark_of(claim(recipe.name, key="last-runs").name)
         self._alias, self._label = recipe.using, label
         self._token, self._fence = new_token(), 0
         self._left: dict[str, Run] = {}

@@ -200,6 +200,8 @@ class ListContract(Asking):
         assert self.backend.lease("one") is None
         self.backend.mark(["two", "three"], LONG)  # one of them was before
         assert self.backend.marked("three")
+        self.backend.mark(["n" * 500], LONG)
+        assert self.backend.marked("n" * 500) and not self.backend.marked("n" * 499)
         self.take("one")
         self.until(lambda: not self.backend.marked("brief"))
         assert self.backend.marked("one")

@@ -18,6 +18,7 @@ from django_claims.contrib.celery.checks import check_tasks, problems
 from django_claims.contrib.celery.redelivery import AGAIN, visibility_timeout
 from django_claims.handler import claim_backends
 from django_claims.leases import ReleaseResult
+from django_claims.names import MARK
 from tests.helpers import claims_settings, faults, run_in_thread, tidy
 
 _tidy = pytest.fixture(autouse=True)(tidy)
@@ -663,7 +664,7 @@ def test_a_mark_that_cannot_be_left_hides_nothing(app, caplog):
     task_id = "unmarked"
 
     def broken(real, requests):
-        if requests[0].name.startswith("\u2020"):
+        if requests[0].name.startswith(MARK):
             raise django_claims.BackendUnavailable("default", "gone")
         return real(requests)
 
