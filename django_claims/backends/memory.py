@@ -122,9 +122,8 @@ class MemoryBackend(BaseClaimBackend):
         )
 
     def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
-        store = self._store
+        store, now = self._store, self._now()
         with store.lock:
-            now = self._now()  # not before: a thread may wait long for the lock
             for request in requests:
                 flag = self._flag(store, request.name, now)
                 if flag is not None and flag.keep:
@@ -160,9 +159,8 @@ class MemoryBackend(BaseClaimBackend):
             return [Grant(fence, now) for _ in requests]
 
     def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
-        store = self._store
+        store, now = self._store, self._now()
         with store.lock:
-            now = self._now()
             return [self._renew(store, request, now) for request in requests]
 
     def _renew(self, store: Store, request: RenewRequest, now: int) -> RenewAnswer:
@@ -180,9 +178,8 @@ class MemoryBackend(BaseClaimBackend):
         return RenewAnswer(Renewal.RENEWED, flag, now)
 
     def release(self, requests: Sequence[ReleaseRequest]) -> list[Released]:
-        store = self._store
+        store, now = self._store, self._now()
         with store.lock:
-            now = self._now()
             return [self._release(store, request, now) for request in requests]
 
     def _release(self, store: Store, request: ReleaseRequest, now: int) -> Released:
@@ -199,9 +196,8 @@ class MemoryBackend(BaseClaimBackend):
         return Released.RELEASED
 
     def hand_over(self, requests: Sequence[HandOverRequest]) -> bool:
-        store = self._store
+        store, now = self._store, self._now()
         with store.lock:
-            now = self._now()
             rows = [self._live(store, request.name, now) for request in requests]
             pairs = [(row, request) for row, request in zip(rows, requests, strict=True) if row is not None]
             if len(pairs) < len(requests) or not all(
@@ -215,9 +211,8 @@ class MemoryBackend(BaseClaimBackend):
             return True
 
     def adopt(self, requests: Sequence[AdoptRequest]) -> list[Adopted] | None:
-        store = self._store
+        store, now = self._store, self._now()
         with store.lock:
-            now = self._now()
             rows = [self._live(store, request.name, now) for request in requests]
             pairs = [(row, request) for row, request in zip(rows, requests, strict=True) if row is not None]
             if len(pairs) < len(requests) or not all(
@@ -241,16 +236,14 @@ class MemoryBackend(BaseClaimBackend):
             return row is not None and row.token == token
 
     def lease(self, name: str) -> Lease | None:
-        store = self._store
+        store, now = self._store, self._now()
         with store.lock:
-            now = self._now()
             row = self._live(store, name, now)
             return None if row is None else self._read(store, name, row, now)
 
     def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
-        store = self._store
+        store, now = self._store, self._now()
         with store.lock:
-            now = self._now()
             names = sorted(n for n in list(store.rows) if matches(n, match) and self._live(store, n, now))
             found = [
                 self._read(store, name, store.rows[name], now)
@@ -259,9 +252,8 @@ class MemoryBackend(BaseClaimBackend):
         return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
 
     def force_release(self, name: str, fence: int) -> bool:
-        store = self._store
+        store, now = self._store, self._now()
         with store.lock:
-            now = self._now()
             row = self._live(store, name, now)
             if row is None or row.fence != fence:
                 return False
@@ -273,9 +265,8 @@ class MemoryBackend(BaseClaimBackend):
     def set_flag(
         self, name: str, *, keep: bool, fence: int | None, reason: str, by: str, ttl_ms: int | None
     ) -> StopFlag | None:
-        store = self._store
+        store, now = self._store, self._now()
         with store.lock:
-            now = self._now()
             if not keep:
                 row = self._live(store, name, now)
                 if row is None or row.kind == RESTING or (fence is not None and row.fence != fence):
@@ -304,9 +295,8 @@ class MemoryBackend(BaseClaimBackend):
             return self._flag(store, name, self._now())
 
     def flags(self) -> list[StopFlag]:
-        store = self._store
+        store, now = self._store, self._now()
         with store.lock:
-            now = self._now()
             found = [self._flag(store, name, now) for name in sorted(store.flags)]
         return [flag for flag in found if flag is not None]
 
@@ -318,9 +308,8 @@ class MemoryBackend(BaseClaimBackend):
             return flag
 
     def poll(self) -> list[Notice]:
-        store = self._store
+        store, now = self._store, self._now()
         with store.lock:
-            now = self._now()
             forced = [Notice(name, forced_fence=fence) for (name, fence), until in store.forced.items() if until > now]
         return forced + [Notice(flag.name, flag) for flag in self.flags()]
 

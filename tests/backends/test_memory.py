@@ -3,7 +3,7 @@
 import pytest
 
 from django_claims.backends import memory
-from django_claims.backends.base import AcquireRequest, Refusal
+from django_claims.backends.base import Refusal
 from django_claims.backends.memory import MemoryBackend
 from django_claims.conf import AliasSettings
 from django_claims.test import BackendContract
@@ -55,24 +55,3 @@ class TestMemoryBackendByAClockOfItsOwn(BackendContract):
         assert isinstance(self.ask(["job"]), Refusal)
         self.clock.seconds += 1.001
         assert not isinstance(self.ask(["job"]), Refusal)
-
-
-def test_a_thread_that_waited_for_the_others_goes_by_the_time_at_which_its_turn_came():
-    """Else its grant would seem older than the one before it."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from django_claims.holders import this_holder
-
-    time = [100.0]
-    backend = MemoryBackend(AliasSettings(alias="turns", backend="", options={"clock": lambda: time[0]}))
-    request = AcquireRequest("job", "t1", 10_000, 3_000, this_holder())
-    with ThreadPoolExecutor(1) as pool:
-        with backend._store.lock:
-            asked = pool.submit(backend.acquire, [request])
-            assert not asked.done()
-            time[0] = 105.0
-        (grant,) = asked.result(20)
-
-    (later,) = backend.acquire([request._replace(name="another", token="t2")])
-    assert grant.acquired_us == later.acquired_us
-    memory.forget("turns")
