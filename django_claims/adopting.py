@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django_claims import registry, signals
-from django_claims.acquiring import Acquiring, give_back, off_hold
 from django_claims.backends.base import Adopted, AdoptRequest, Grant, ReleaseRequest, within
 from django_claims.clock import clock
 from django_claims.exceptions import ClaimError, ClaimHeld, ClaimLost, InvalidClaim
@@ -18,7 +17,9 @@ from django_claims.holds import Hold
 from django_claims.leases import Lease, LossReason
 from django_claims.logs import get_logger
 from django_claims.offload import start
+from django_claims.outcomes import give_back, off_hold
 from django_claims.tickets import Ticket, read_ticket
+from django_claims.trying import Trying
 
 if TYPE_CHECKING:
     from django_claims.claims import Claim
@@ -37,7 +38,7 @@ _unsure: OrderedDict[str, str] = OrderedDict()
 """By a ticket's digest: the token of an adoption whose outcome is unknown. The next try finds its work done."""
 
 
-class Adopting(Acquiring):
+class Adopting(Trying):
     """One adoption, by one recipe."""
 
     def __init__(self, claim: Claim, text: str, *, task: asyncio.Task[object] | None = None) -> None:

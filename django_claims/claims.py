@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from django_claims import conf, registry, signals
-from django_claims.acquiring import Acquiring, Refused
+from django_claims.acquiring import Acquiring
 from django_claims.adopting import Adopting
 from django_claims.clock import Duration, milliseconds
 from django_claims.conf import AliasSettings, timing_problem
@@ -21,6 +21,7 @@ from django_claims.holds import Hold
 from django_claims.leases import Lease
 from django_claims.names import checked, text, with_key
 from django_claims.offload import offload
+from django_claims.outcomes import Refused
 
 
 class _Sentinel(enum.Enum):

@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_claims import conf, registry
-from django_claims.acquiring import Acquiring, Refused, off_hold
+from django_claims.acquiring import Acquiring
 from django_claims.claims import Claim
 from django_claims.clock import clock
 from django_claims.command_signals import CommandSignals
@@ -20,6 +20,7 @@ from django_claims.exceptions import BackendUnavailable, ClaimLost, StopRequeste
 from django_claims.guards import Guard
 from django_claims.holds import Hold
 from django_claims.logs import get_logger
+from django_claims.outcomes import Refused, off_hold
 from django_claims.refusals import refusal, refuse_useless_backend, waiting
 
 logger = get_logger(__name__)

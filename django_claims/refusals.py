@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 
 from django_claims import conf
-from django_claims.acquiring import Refused
 from django_claims.claims import Claim
 from django_claims.exceptions import AlreadyRunning, CommandRefused, InvalidClaimsSetting, KeptStopped
 from django_claims.handler import claim_backends
+from django_claims.outcomes import Refused
 
 
 def refuse_useless_backend(recipe: Claim) -> None:

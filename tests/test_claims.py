@@ -20,7 +20,6 @@ from django_claims import (
     InvalidClaim,
     LossReason,
     StopRequested,
-    acquiring,
     claim,
     claim_backends,
     clear_stop,
@@ -32,6 +31,7 @@ from django_claims import (
     liveness,
     request_stop,
     stop_flag,
+    trying,
 )
 from django_claims.backends import memory
 from django_claims.clock import clock
@@ -748,7 +748,7 @@ def dead(monkeypatch):
     child.wait()
     holder = Holder(host="h", pid=child.pid, label="dead", processes=(ProcessId(this_process().space, child.pid, 1),))
     with monkeypatch.context() as patch:
-        patch.setattr(acquiring, "this_holder", lambda label: holder)
+        patch.setattr(trying, "this_holder", lambda label: holder)
         held = run_in_thread(claim("x").acquire)
     yield held
     held.release()
@@ -786,9 +786,7 @@ def test_a_run_that_began_meanwhile_is_not_taken_over(dead):
         answer = real(requests)
         if not others:
             others.append(True)
-            real(
-                [requests[0]._replace(token="another", holder=acquiring.this_holder("another"), over_fence=dead.fence)]
-            )
+            real([requests[0]._replace(token="another", holder=trying.this_holder("another"), over_fence=dead.fence)])
         return answer
 
     faults.on("acquire", acquire)
@@ -813,7 +811,7 @@ def test_a_rest_of_a_dead_process_is_waited_out(monkeypatch):
 
 def test_signals_are_sent_with_what_is_documented_and_no_token(heard, monkeypatch):
     tokens = iter(f"SECRETTOKEN{number}" for number in range(10))
-    monkeypatch.setattr(acquiring, "new_token", lambda: next(tokens))
+    monkeypatch.setattr(trying, "new_token", lambda: next(tokens))
 
     with claim("x") as held:
         run_in_thread(claim("x").acquire)
@@ -878,7 +876,7 @@ def test_waited_and_held_for_are_seconds(taken, heard):
 def test_no_log_shows_a_token(caplog, monkeypatch):
     caplog.set_level(logging.DEBUG)
     tokens = iter(f"SECRETTOKEN{number}" for number in range(100))
-    monkeypatch.setattr(acquiring, "new_token", lambda: next(tokens))
+    monkeypatch.setattr(trying, "new_token", lambda: next(tokens))
     faults.fail_in_turn("renew", BackendUnavailable("default"), ValueError("a bug"))
 
     with claim("x", ttl=0.9) as held:

@@ -157,7 +157,7 @@ def test_the_others_say_what_and_what_now():
 
 def test_a_refusal_pickles_without_the_token(monkeypatch):
     tokens = iter(["SECRETTOKEN1", "SECRETTOKEN2"])
-    monkeypatch.setattr("django_claims.acquiring.new_token", lambda: next(tokens))
+    monkeypatch.setattr("django_claims.trying.new_token", lambda: next(tokens))
 
     with claim("x"), pytest.raises(ClaimHeld) as refused:
         run_in_thread(lambda: claim("x").__enter__())

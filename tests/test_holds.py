@@ -15,7 +15,6 @@ from django_claims import (
     InvalidClaim,
     LossReason,
     ReleaseResult,
-    acquiring,
     claim,
     claim_backends,
     current_hold,
@@ -23,6 +22,7 @@ from django_claims import (
     list_claims,
     liveness,
     registry,
+    trying,
 )
 from django_claims.backends import memory
 from django_claims.backends.base import AcquireRequest, ReleaseRequest, RenewRequest
@@ -693,7 +693,7 @@ def test_the_bodys_own_exception_gets_a_note_when_with_hold_cannot_release():
 
 @pytest.fixture
 def secret(monkeypatch):
-    monkeypatch.setattr(acquiring, "new_token", lambda: "SECRETTOKEN")
+    monkeypatch.setattr(trying, "new_token", lambda: "SECRETTOKEN")
     return "SECRETTOKEN"
 
 
@@ -737,7 +737,7 @@ def test_a_hold_is_not_copied_into_two_that_release(copied):
 @pytest.mark.parametrize(
     "record",
     [
-        AcquireRequest("x", "SECRETTOKEN", 1, 1, acquiring.this_holder("x")),
+        AcquireRequest("x", "SECRETTOKEN", 1, 1, trying.this_holder("x")),
         RenewRequest("x", "SECRETTOKEN", 1, 1),
         ReleaseRequest("x", "SECRETTOKEN"),
         Orphan(("x",), "SECRETTOKEN", 0.0, 0.0),

@@ -13,7 +13,6 @@ from django_claims import (
     ClaimError,
     LossReason,
     StopRequested,
-    acquiring,
     claim,
     claim_backends,
     force_release,
@@ -26,6 +25,7 @@ from django_claims import (
     release_all,
     request_stop,
     stop_flag,
+    trying,
 )
 from django_claims.backends.base import AcquireRequest
 from django_claims.clock import clock
@@ -476,14 +476,14 @@ def test_progress_made_while_a_renewal_is_on_the_wire_is_written_too(monkeypatch
 
 def late_copy(name, token):
     """Do what a request does that comes late: take the name for the token."""
-    lease_of_nobody = AcquireRequest(name, token, 60_000, 20_000, acquiring.this_holder("late"))
+    lease_of_nobody = AcquireRequest(name, token, 60_000, 20_000, trying.this_holder("late"))
     super_acquire = super(type(claim_backends["default"]), claim_backends["default"]).acquire
     return super_acquire([lease_of_nobody])
 
 
 @pytest.fixture
 def token(monkeypatch):
-    monkeypatch.setattr(acquiring, "new_token", lambda: "the one token")
+    monkeypatch.setattr(trying, "new_token", lambda: "the one token")
     return "the one token"
 
 
@@ -544,7 +544,7 @@ def test_a_delete_never_touches_another_token():
 
 
 def test_a_slow_acquire_is_deleted_again_after_a_clean_release(monkeypatch, token):
-    monkeypatch.setattr(acquiring, "SLOW_SECONDS", 0.05)
+    monkeypatch.setattr(trying, "SLOW_SECONDS", 0.05)
     faults.delay("acquire", 0.1)
     held = claim("x").acquire()
 
@@ -564,10 +564,10 @@ def test_a_quick_acquire_costs_no_second_delete():
 
 def test_a_slow_try_that_was_refused_is_deleted_too(monkeypatch, token):
     """A client that sent its request twice may have the first one granted after the second was refused."""
-    monkeypatch.setattr(acquiring, "SLOW_SECONDS", 0.05)
-    monkeypatch.setattr(acquiring, "new_token", lambda: "another token")
+    monkeypatch.setattr(trying, "SLOW_SECONDS", 0.05)
+    monkeypatch.setattr(trying, "new_token", lambda: "another token")
     other = run_in_thread(claim("x").acquire)
-    monkeypatch.setattr(acquiring, "new_token", lambda: token)
+    monkeypatch.setattr(trying, "new_token", lambda: token)
     faults.delay("acquire", 0.1)
     assert claim("x").acquire() is None
     other.release()
@@ -578,10 +578,10 @@ def test_a_slow_try_that_was_refused_is_deleted_too(monkeypatch, token):
 
 
 def test_a_grant_after_a_slow_try_is_deleted_again_after_a_clean_release(monkeypatch, token):
-    monkeypatch.setattr(acquiring, "SLOW_SECONDS", 0.05)
-    monkeypatch.setattr(acquiring, "new_token", lambda: "another token")
+    monkeypatch.setattr(trying, "SLOW_SECONDS", 0.05)
+    monkeypatch.setattr(trying, "new_token", lambda: "another token")
     other = run_in_thread(claim("x").acquire)
-    monkeypatch.setattr(acquiring, "new_token", lambda: token)
+    monkeypatch.setattr(trying, "new_token", lambda: token)
     tries = []
 
     def acquire(real, requests):
@@ -609,7 +609,7 @@ def test_a_grant_that_comes_too_late_is_given_back(token):
     shifted = ShiftedClock()
     faults.on("acquire", acquire)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(acquiring, "clock", shifted)
+        patch.setattr(trying, "clock", shifted)
         with pytest.raises(BackendUnavailable, match="too late to be of use"):
             claim("x").acquire()
 

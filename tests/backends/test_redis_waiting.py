@@ -16,9 +16,17 @@ import pytest
 from django.test import override_settings
 
 from django_claims import ClaimStopped, acquiring, claim, claim_all, request_stop
-from django_claims.acquiring import new_token
 from django_claims.backends import wire
-from django_claims.backends.base import LEAVE, AcquireRequest, Refusal, Released, ReleaseRequest, Renewal, RenewRequest
+from django_claims.backends.base import (
+    LEAVE,
+    AcquireRequest,
+    Refusal,
+    Released,
+    ReleaseRequest,
+    Renewal,
+    RenewRequest,
+    new_token,
+)
 from django_claims.backends.listening import Listening
 from django_claims.backends.redis import RedisBackend
 from django_claims.backends.scripts import SCRIPTS

@@ -158,18 +158,18 @@ def held_is_a_flag() -> None:
 
 def deadline_from_reply() -> None:
     """Counted from the answer: a slow one gives time that is not there."""
-    from django_claims import acquiring
+    from django_claims import trying
     from django_claims.renewing import RenewableHold
 
-    renewed, granted = RenewableHold.renewed, acquiring.Acquiring._granted
+    renewed, granted = RenewableHold.renewed, trying.Trying._granted
     RenewableHold.renewed = lambda hold, sent_at, answers: renewed(hold, clock(), answers)  # type: ignore[method-assign]
-    acquiring.Acquiring._granted = lambda self, grants, sent_at: granted(self, grants, clock())  # type: ignore[method-assign]
+    trying.Trying._granted = lambda self, grants, sent_at, *how: granted(self, grants, clock(), *how)  # type: ignore[method-assign]
 
 
 def host_name_as_token() -> None:
-    from django_claims import acquiring
+    from django_claims import trying
 
-    acquiring.new_token = lambda: socket.gethostname()[:22]
+    trying.new_token = lambda: socket.gethostname()[:22]
 
 
 def renewed_after_lost() -> None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from django_claims import conf
-from django_claims.acquiring import Acquiring, Refused
+from django_claims.acquiring import Acquiring
 from django_claims.claims import Claim, claim
 from django_claims.clock import Duration, clock
 from django_claims.contrib.celery.last_runs import LastRuns, Run
@@ -21,6 +21,7 @@ from django_claims.contrib.celery.sends import Sends
 from django_claims.exceptions import BackendUnavailable
 from django_claims.holds import Hold
 from django_claims.logs import get_logger
+from django_claims.outcomes import Refused
 from django_claims.refusals import refuse_useless_backend
 
 logger = get_logger(__name__)

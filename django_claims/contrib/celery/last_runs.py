@@ -8,8 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from django_claims.acquiring import new_token
-from django_claims.backends.base import AcquireRequest, Refusal, Renewal, RenewRequest
+from django_claims.backends.base import AcquireRequest, Refusal, Renewal, RenewRequest, new_token
 from django_claims.claims import Claim, claim
 from django_claims.clock import wall
 from django_claims.handler import claim_backends

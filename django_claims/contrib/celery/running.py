@@ -16,7 +16,7 @@ from typing import Any
 
 from celery.exceptions import Ignore, Reject, Retry
 
-from django_claims.acquiring import Acquiring, Refused
+from django_claims.acquiring import Acquiring
 from django_claims.contrib.celery.redelivery import Delivery
 from django_claims.contrib.celery.workers import shutdown_flag
 from django_claims.exceptions import BackendUnavailable, StopRequested
@@ -24,6 +24,7 @@ from django_claims.guards import Guard
 from django_claims.holds import Hold
 from django_claims.logs import get_logger
 from django_claims.names import cut
+from django_claims.outcomes import Refused
 
 logger = get_logger(__name__)
 
