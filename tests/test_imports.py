@@ -26,7 +26,7 @@ LAYERS = [
         "tickets",
     ],
     ["leases"],
-    ["backends.base"],
+    ["backends.messages", "backends.waiters", "backends.base"],
     ["backends"],
     ["handler"],
     ["stop_flags"],

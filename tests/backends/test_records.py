@@ -76,7 +76,7 @@ def test_no_token_is_in_anything_that_is_read():
 
 def test_later_versions_may_append_to_holder_and_progress():
     holder = json.dumps([*json.loads(HOLDER.packed), "more", {"and": "more"}])
-    progress = json.dumps([*json.loads(PROGRESS.pack()), "more"])
+    progress = json.dumps([*json.loads(PROGRESS.pack()), "", "more"])
 
     lease = read(record(holder=holder, progress=progress))
 
