@@ -5,6 +5,7 @@ from importlib import import_module
 
 import django
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 
 
 def preload() -> None:
@@ -37,5 +38,7 @@ def preload() -> None:
         "tests.faults.workers",
         "tests.fencing_app.models",
     ):
-        with contextlib.suppress(ImportError):  # a client that is not installed: its store is not tested
+        with contextlib.suppress(
+            ImportError, ImproperlyConfigured
+        ):  # a client that is not installed: its store is not tested
             import_module(name)

@@ -118,7 +118,7 @@ class Round:
     def signal(self, slot: Slot, number: signal.Signals) -> bool:
         """Send a worker a signal, and say whether it lived."""
         with self.lock:
-            if slot.pid in self.spawner.codes:
+            if not slot.pid or slot.pid in self.spawner.codes:  # 0 would be all of our own process group
                 return False
             if number in (signal.SIGKILL, signal.SIGTERM):
                 self.writer.write("dead", of=slot.process, t=clock())
@@ -195,11 +195,12 @@ class Round:
 
     def _end(self) -> list[int]:
         """Let all go on, and wait for their end."""
-        for slot in self.slots:
+        started = [slot for slot in self.slots if slot.pid]
+        for slot in started:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(slot.pid, signal.SIGCONT)
-        left = self.spawner.wait([slot.pid for slot in self.slots], 15 + self.ttl * 3)
-        for slot in self.slots:
+        left = self.spawner.wait([slot.pid for slot in started], 15 + self.ttl * 3)
+        for slot in started:
             if slot.pid in left:
                 self.signal(slot, signal.SIGKILL)
         self.spawner.wait(left, 10)

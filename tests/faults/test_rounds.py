@@ -1,9 +1,15 @@
 """Every nemesis on every store, for a few seconds each. For more, see `python -m tests.faults --help`."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tests.faults.conftest import assert_nothing_is_broken
 from tests.faults.nemeses import NEMESES
+from tests.faults.rounds import Round
+from tests.faults.spawner import ROOT, Spawner
 from tests.faults.stores import STORES
 
 TOGETHER = {
@@ -23,6 +29,27 @@ PAIRS = [
 
 def test_each_nemesis_is_tried():
     assert {name for names in TOGETHER.values() for name in names} == set(NEMESES)
+
+
+def test_workers_start_where_a_client_is_not_installed():
+    script = "import sys; sys.modules['MySQLdb'] = None; from tests.faults.preload import preload; preload()"
+
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_round_whose_workers_do_not_start_fails_and_signals_nobody(store_named, tmp_path, monkeypatch):
+    """A worker that was never started has no process number, and signals to number 0 go to whoever runs the tests."""
+    signalled = []
+    spawner = Spawner(tmp_path / "spawner")
+    spawner.close()
+    monkeypatch.setattr(os, "kill", lambda pid, number: signalled.append(pid))
+
+    with pytest.raises(ValueError, match="closed file"):
+        Round(store_named("memory"), tmp_path / "round", spawner, ()).run()
+
+    assert signalled == []
 
 
 def test_holders_and_connections_that_are_hurt(hurt):
