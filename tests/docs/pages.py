@@ -87,6 +87,8 @@ def top_level(tree: ast.Module) -> list[str]:
             found.append(node.name)
         elif isinstance(node, ast.Assign):
             found += [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            found.append(node.target.id)
     return found
 
 

@@ -21,8 +21,8 @@ SHELL = ("sh", "text", "ini", "yaml", "")
 OUR_COMMANDS = {"nightly_report", "import_orders", "demo", "seed"}  # of the example project
 MADE_UP = {"feed", "report"}  # guarded commands that only the pages know
 OTHERS = {
-    "pip", "python3", "pre-commit", "flock", "cd", "export", "exec", "kill", ".", ".ci/run", "python", "tox", "celery",
-    "startproject", "exit", "set",
+    "pip", "python3", "python", "django-admin", "pre-commit", "tox", "celery", "flock", "cd", "export", "exec", "exit",
+    "kill", ".", ".ci/run",
 }  # fmt: skip
 """Programs that are not ours, so that their options are their own affair."""
 
