@@ -1,167 +1,154 @@
 """
 How fast, how fairly and at what cost a claim goes from hand to hand among waiting processes.
 
-usage: python benchmarks/handover.py [processes …] [--turns N] [--rounds N]
-
-Starts a private redis-server. So many processes want one name, again and again, and note on the
-machine's one clock when they got it and when they let go. Contestants take turns in the same
-processes; a ratio is to python-redis-lock in the same round, the median over the rounds.
-
-- p50, p99: from before one process lets go until another has it (milliseconds)
-- changes: the times that the name changed hands, of those that it could
-- overlaps: two had it at once
-- worst wait: the longest that a process stood waiting
-- sends: what the server read from its clients, for each turn
-
-Then: what a waiter costs the server while nothing happens.
+So many processes want one name, again and again, and note on the machine's one clock when they
+got it and when they let go. Contestants take turns in the same processes.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import logging
+import math
 import multiprocessing
 import statistics
-import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from benchmarks.core import set_up
-from tests.servers import RedisServer, find_redis
+from benchmarks._contestants import (
+    OTHER_PEERS,
+    REDIS_PEERS,
+    Make,
+    client_of,
+    ours,
+    redis_py,
+)
+from benchmarks._measure import Table, number
+from benchmarks._site import Site
 
 PEER = "python-redis-lock"
-OURS = "django-claims"
+OURS = "**django-claims**, Redis"
 BODY = 0.0005
+UNSUITED = ("python-redis-lock, renewing", "django-db-mutex")
+"""The one waits as the other of its name does, and the other not at all."""
 
 
-def contestants(url: str) -> dict[str, Callable[[str], tuple[Callable[[], Any], Callable[[], Any]]]]:
-    """Return for each a function that makes acquire() and release() of a name."""
-    import redis
-
-    from django_claims import claim
-
-    client = redis.Redis.from_url(url)
-
-    def ours(name: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        recipe, held = claim(name, timeout=60), []
-
-        def acquire() -> None:
-            hold = recipe.acquire()
-            assert hold
-            held.append(hold)
-
-        return acquire, lambda: held.pop().release()
-
-    def peer(name: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        import redis_lock
-
-        lock = redis_lock.Lock(client, name, expire=60)
-        return lambda: lock.acquire(timeout=60), lock.release
-
-    def redis_py(name: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        lock = client.lock(name, timeout=60, sleep=0.01)
-        return lambda: lock.acquire(blocking_timeout=60), lock.release
-
-    return {OURS: ours, PEER: peer, "redis-py Lock, sleep=0.01": redis_py}
+def contestants(site: Site, *, all_stores: bool = True) -> dict[str, Make]:
+    found = {OURS: ours("default"), **REDIS_PEERS, "redis-py Lock, sleep=0.01": redis_py(0.01)}
+    found = {title: make for title, make in found.items() if title not in UNSUITED}
+    if not all_stores:
+        return found
+    for alias, title in site.aliases().items():
+        if alias not in ("default", "django", "memory"):
+            found[f"**django-claims**, {title}"] = ours(alias)
+    for peers in OTHER_PEERS.values():
+        found |= peers
+    return {title: make for title, make in found.items() if title not in UNSUITED}
 
 
-def work(url: str, folder: str, pipe: Connection) -> None:
+def work(site: Site, pipe: Connection) -> None:
     """Take part in rounds until told to end."""
-    set_up(url, Path(folder))
-    logging.disable(logging.CRITICAL)
-    all_of = contestants(url)
+    site.configure()
+    made: dict[str, Any] = {}
     while (told := pipe.recv()) is not None:
-        who, name, turns = told
-        acquire, release = all_of[who](name)
-        pipe.send("ready")
-        pipe.recv()
-        spans = []
-        for _ in range(turns):
-            asked = time.monotonic()
-            acquire()
-            got = time.monotonic()
-            ends = got + BODY
-            while time.monotonic() < ends:
-                pass
-            let_go = time.monotonic()
-            release()
-            spans.append((got, let_go, asked))
-        pipe.send(spans)
+        who, name, turns, seconds = told
+        try:
+            made[who] = made.get(who) or contestants(site)[who](site)
+            acquire, release = made[who](name)
+        except Exception as error:
+            pipe.send(f"{type(error).__name__}: {error}"[:200].replace("\n", " "))
+            continue
+        pipe.send("")
+        if not pipe.recv():
+            continue
+        spans, ends = [], time.monotonic() + seconds
+        try:
+            while len(spans) < turns and time.monotonic() < ends:
+                asked = time.monotonic()
+                if acquire() is False:
+                    raise TimeoutError("it was not granted in a minute")
+                got = time.monotonic()
+                while time.monotonic() < got + BODY:
+                    pass
+                let_go = time.monotonic()
+                release()
+                spans.append((got, let_go, asked))
+        except Exception as error:
+            pipe.send(f"{type(error).__name__}: {error}"[:200].replace("\n", " "))
+        else:
+            pipe.send(spans)
 
 
-def one_round(who: str, name: str, turns: int, pipes: list[Connection], client: Any) -> dict[str, float]:
+def work_done(client: Any) -> tuple[int, int]:
+    """Return what the server read from its clients, and the commands that it ran, those of scripts included."""
+    commands = sum(each["calls"] for each in client.info("commandstats").values())
+    return client.info("stats")["total_reads_processed"], commands
+
+
+def one_round(
+    who: str, name: str, turns: int, seconds: float, pipes: list[Connection], client: Any
+) -> dict[str, float] | str:
     for pipe in pipes:
-        pipe.send((who, name, turns))
+        pipe.send((who, name, turns, seconds))
+    problem = max([pipe.recv() for pipe in pipes])
+    before = work_done(client)
     for pipe in pipes:
-        pipe.recv()
-    before = client.info("stats")["total_reads_processed"]
-    for pipe in pipes:
-        pipe.send("go")
-    spans = sorted((*span, number) for number, pipe in enumerate(pipes) for span in pipe.recv())
-    reads = client.info("stats")["total_reads_processed"] - before - 1
+        if not problem:
+            pipe.send(True)
+    if problem:
+        for pipe in pipes:
+            pipe.send(False)
+        return str(problem)
+    answers = [pipe.recv() if pipe.poll(seconds + 90) else "it did not end" for pipe in pipes]
+    reads, commands = (after - first for after, first in zip(work_done(client), before, strict=True))
+    problems = [answer for answer in answers if isinstance(answer, str)]
+    if problems:
+        return problems[0]
+    spans = sorted((*span, at) for at, answer in enumerate(answers) for span in answer)
     # While all of them take part: in the end the slow ones are among themselves.
-    some, last = set(), 0
-    for at in range(len(spans) - 1, -1, -1):
-        some.add(spans[at][3])
-        if len(some) == len(pipes):
-            last = at
-            break
-    part = spans[: max(last, 2)]
+    lasts = {span[3]: at for at, span in enumerate(spans)}
+    part = spans[: max(min(lasts.values()) + 1, 3)] if len(lasts) == len(pipes) else spans
     pairs = list(itertools.pairwise(part))
-    changed = [(new[0] - old[1]) * 1e3 for old, new in pairs if old[3] != new[3]]
-    cuts = statistics.quantiles(changed, n=100) if len(changed) > 1 else [0.0] * 99
+    changed = [(new[0] - old[1]) * 1e3 for old, new in pairs if old[3] != new[3]] or [math.nan]
+    cuts = statistics.quantiles(changed, n=100) if len(changed) > 1 else changed * 99
     return {
         "p50": cuts[49],
         "p99": cuts[98],
-        "changes": len(changed) / len(pairs),
-        "overlaps": sum(new[0] < old[1] for old, new in pairs),
-        "worst": max(span[0] - span[2] for span in part) * 1e3,
-        "sends": reads / len(spans),
+        "worst": max(span[0] - span[2] for span in spans) * 1e3,
+        "changes": sum(old[3] != new[3] for old, new in pairs) / max(len(pairs), 1),
+        "overlaps": sum(new[0] < old[1] for old, new in itertools.pairwise(spans)),
+        "reads": max(reads - 2, 0) / len(spans),
+        "commands": max(commands - 2, 0) / len(spans),
+        "turns": len(spans),
     }
 
 
-def compare(url: str, folder: str, processes: int, turns: int, rounds: int) -> None:
-    import redis
-
-    client = redis.Redis.from_url(url)
+def among(site: Site, processes: int, rounds: int, seconds: float, *, all_stores: bool = True) -> Table:
+    client = client_of(site)
     context = multiprocessing.get_context("spawn")
     pipes, workers = [], []
     for _ in range(processes):
         mine, theirs = context.Pipe()
         pipes.append(mine)
-        workers.append(context.Process(target=work, args=(url, folder, theirs), daemon=True))
+        workers.append(context.Process(target=work, args=(site, theirs), daemon=True))
         workers[-1].start()
+    names = list(contestants(site, all_stores=all_stores))
+    redis_names = contestants(site, all_stores=False)
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    failed: dict[str, str] = {}
     try:
-        names = list(contestants(url))
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-        for number in range(rounds + 1):
-            for name in names[number % len(names) :] + names[: number % len(names)]:
-                said = one_round(name, f"{name}-{number}", turns, pipes, client)
-                if number:  # the first one warms up
+        for count in range(rounds + 1):
+            at = count % len(names)
+            for name in names[at:] + names[:at]:
+                if name in failed:
+                    continue
+                turns = max(400 // processes, 10) if count else 2
+                word = "".join(letter for letter in name if letter.isalnum())
+                said = one_round(name, f"{word}-{count}", turns, seconds if count else 0.1, pipes, client)
+                if isinstance(said, str):
+                    failed[name] = said
+                elif count:  # the first one warms up
                     found[name].append(said)
-        title = f"{processes} processes, {turns} turns each, {rounds} rounds"
-        print(f"{title:42} {'p50':>7} {'p99':>7} {'x p50':>6} {'x p99':>6} {'changes':>8} {'overlaps':>8} ", end="")
-        print(f"{'worst wait':>10} {'sends':>6}")
-        for name, each in found.items():
-            middle = {key: statistics.median(one[key] for one in each) for key in each[0]}
-            ratio = {
-                key: statistics.median(a[key] / b[key] for a, b in zip(each, found[PEER], strict=True))
-                for key in ("p50", "p99")
-            }
-            print(
-                f"{name:42} {middle['p50']:7.2f} {middle['p99']:7.2f} {ratio['p50']:6.2f} {ratio['p99']:6.2f} "
-                f"{middle['changes']:8.0%} {sum(one['overlaps'] for one in each):8.0f} {middle['worst']:10.0f} "
-                f"{middle['sends']:6.2f}"
-            )
-        print()
     finally:
         for pipe in pipes:
             pipe.send(None)
@@ -169,56 +156,77 @@ def compare(url: str, folder: str, processes: int, turns: int, rounds: int) -> N
             worker.join(10)
             if worker.is_alive():
                 worker.kill()
+    words = ["", "p50 ms", "p99 ms", "x p50", "x p99", "worst wait ms", "changed hands", "overlaps"]
+    table = Table(f"Hand-over among {processes} waiting processes", [*words, "requests a turn", "commands a turn"])
+    table.bars_unit = "ms"
+    for name, each in found.items():
+        if not each or name in failed:
+            table.notes.append(f"Could not run: {name}: {failed.get(name, 'no round')}")
+            continue
+        middle: dict[str, float] = {key: statistics.median(one[key] for one in each) for key in each[0]}
+        ratios = ["", ""]
+        if found[PEER] and PEER not in failed:
+            ratios = [
+                number(statistics.median(a[key] / (b[key] or 1) for a, b in zip(each, found[PEER], strict=True)))
+                for key in ("p50", "p99")
+            ]
+        on_redis = name in redis_names
+        table.rows.append(
+            [
+                name, number(middle["p50"]), number(middle["p99"]), *ratios, number(middle["worst"]),
+                f"{middle['changes']:.0%}", f"{sum(one['overlaps'] for one in each):.0f}",
+                *([number(middle["reads"]), number(middle["commands"])] if on_redis else ["", ""]),
+            ]
+        )  # fmt: skip
+        if middle["p50"] > 0:
+            table.bars[name.replace("*", "")] = middle["p50"]
+    table.notes.append(
+        f"p50 and p99: from before one process lets go until another has it; the ratios are to {PEER}. "
+        f"Medians of {rounds} rounds. Changed hands: of the turns after which it could."
+    )
+    return table
 
 
-def idle_waiters(url: str, count: int = 20, seconds: float = 10.0) -> None:
-    """What waiters cost the server while nothing happens."""
-    import redis
-
-    from django_claims import claim
-
-    client = redis.Redis.from_url(url)
-    with claim("busy"):
-        threads = [
-            threading.Thread(target=lambda: claim("busy", timeout=seconds + 3).acquire(), daemon=True)
-            for _ in range(count)
-        ]
-        before = len(client.client_list())
-        for thread in threads:
-            thread.start()
-        time.sleep(2)
-        reads = client.info("stats")["total_reads_processed"]
-        connections = len(client.client_list()) - before
-        time.sleep(seconds)
-        reads = client.info("stats")["total_reads_processed"] - reads - 2
-        # The holder's own look at stop flags, once a second, is not theirs.
-        print(f"{count} waiters of one process, for {seconds:.0f} s while nothing happens")
-        print(f"  sends to the server for each, in a second  {(reads - seconds) / seconds / count:8.2f}")
-        print(f"  connections more                           {connections:8d}")
-    for thread in threads:
-        thread.join(10)
+def stand_waiting(site: Site, who: str, pipe: Connection) -> None:
+    site.configure()
+    acquire, _ = contestants(site)[who](site)("idle")
+    pipe.send("ready")
+    acquire()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("processes", nargs="*", type=int, default=[2, 8, 32])
-    parser.add_argument("--turns", type=int, default=0, help="of each process (default: 400 in all)")
-    parser.add_argument("--rounds", type=int, default=7)
-    given = parser.parse_args()
-    program = find_redis()
-    if program is None:
-        sys.exit("No redis-server or valkey-server on PATH, and neither wheel of the 'test' extra that brings one.")
-    with tempfile.TemporaryDirectory() as folder:
-        server = RedisServer(Path(folder) / "redis", program=program)
+def idle(site: Site, seconds: float) -> Table:
+    """What one waiter costs the server while nothing happens: with it, less without it."""
+    client = client_of(site)
+    context = multiprocessing.get_context("spawn")
+    table = Table("One waiter while nothing happens, Redis", ["", "requests a second", "commands a second"])
+    for who, make in contestants(site, all_stores=False).items():
+        client.flushdb()
         try:
-            set_up(server.url, Path(folder))
-            logging.disable(logging.CRITICAL)
-            for processes in given.processes:
-                compare(server.url, folder, processes, given.turns or max(400 // processes, 10), given.rounds)
-            idle_waiters(server.url)
-        finally:
-            server.stop()
+            acquire, release = make(site)("idle")
+            acquire()
+        except Exception as error:
+            table.notes.append(f"Could not run: {who}: {type(error).__name__}: {error}"[:200])
+            continue
+        rates = []
+        mine, theirs = context.Pipe()
+        waiter = context.Process(target=stand_waiting, args=(site, who, theirs), daemon=True)
+        for waiting in (False, True):
+            if waiting:
+                waiter.start()
+                mine.poll(30)
+            time.sleep(1.5)
+            before = work_done(client)
+            time.sleep(seconds)
+            rates.append([(b - a) / seconds for a, b in zip(before, work_done(client), strict=True)])
+        reads, commands = (max(there - alone, 0.0) for alone, there in zip(*rates, strict=True))
+        table.rows.append([who, number(reads), number(commands)])
+        waiter.kill()
+        waiter.join(10)
+        release()
+    return table
 
 
-if __name__ == "__main__":
-    main()
+def run(site: Site, quick: bool) -> list[Table]:
+    if quick:
+        return [among(site, 4, 1, 0.8, all_stores=False), idle(site, 1.5)]
+    return [*(among(site, processes, 5, 4.0) for processes in (2, 8, 32)), idle(site, 6.0)]

@@ -1,0 +1,102 @@
+"""
+All benchmarks, ours beside its peers, as Markdown.
+
+usage: python -m benchmarks [--quick] [--only PART …] [--plot] [--write]
+
+Starts private servers on free ports (Redis or Valkey; PostgreSQL, MariaDB and memcached where
+they are installed), lets the contestants take turns, and prints medians, the middle half of the
+rounds, and ratios to a floor of the same run. A peer that is not installed is named as missing.
+The peers: see benchmarks/peers.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from pathlib import Path
+
+from benchmarks._measure import Table, load, machine, versions
+from benchmarks._site import site
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = ("uncontended", "handover", "holds", "growth", "stops")
+PAGE = ROOT / "docs" / "benchmarks-results.md"
+IMAGES = ROOT / "docs" / "images"
+PEERS = "python-redis-lock pottery portalocker sherlock mithril-locks filelock django-pglock django-db-mutex"
+
+
+def plot(part: str, tables: list[Table]) -> None:
+    """Draw the tables that have bars, one below the other, as docs/images/<part>.svg."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "django-claims"
+    import matplotlib.pyplot as plt
+
+    tables = [table for table in tables if table.bars]
+    if not tables:
+        return
+    heights = [len(table.bars) * 0.3 + 0.9 for table in tables]
+    figure, axes = plt.subplots(
+        len(tables), figsize=(8, sum(heights)), squeeze=False, gridspec_kw={"height_ratios": heights}
+    )
+    for axis, table in zip(axes[:, 0], tables, strict=True):
+        names = list(table.bars)[::-1]
+        values = [table.bars[name] for name in names]
+        colours = ["#2b6cb0" if "django-claims" in name else "#a0aec0" for name in names]
+        axis.barh(names, values, color=colours)
+        axis.set_xscale("log")
+        axis.set_title(table.title, fontsize=10, loc="left")
+        axis.set_xlabel(table.bars_unit, fontsize=8)
+        axis.tick_params(labelsize=8)
+        for at, value in enumerate(values):
+            axis.text(value, at, f" {value:,.3g}", va="center", fontsize=7)
+        axis.set_xlim(min(values) * 0.7, max(values) * 2)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    figure.savefig(IMAGES / f"{part}.svg", metadata={"Date": None})
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="about a minute in all, and rough")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--plot", action="store_true", help="draw docs/images/*.svg (needs matplotlib)")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} too")
+    given = parser.parse_args()
+    before = load()
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        print(text, flush=True)
+
+    with site(whole="uncontended" in given.only or "handover" in given.only) as there:
+        for part in given.only:
+            began, at = time.monotonic(), load()
+            tables = importlib.import_module(f"benchmarks.{part}").run(there, given.quick)
+            for table in tables:
+                say(table.markdown())
+            print(f"({part}: {time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
+            say(f"Load average before and after this part: {at}; {load()}.\n")
+            if given.plot:
+                plot(part, tables)
+        say("### The run\n")
+        say(machine(there.servers, before))
+        say(f"- peers: {versions(*PEERS.split())}")
+        for each in there.missing:
+            say(f"- missing: {each}")
+        if given.quick:
+            say("- `--quick`: a rough run")
+    if given.write:
+        PAGE.write_text("\n".join(said) + "\n")
+
+
+if __name__ == "__main__":
+    main()
