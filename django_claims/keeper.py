@@ -15,7 +15,7 @@ from collections import deque
 from typing import Any
 
 from django_claims import heartbeat, registry, signals
-from django_claims.backends.base import Notice, within
+from django_claims.backends.base import Notice, Renewal, within
 from django_claims.clock import clock
 from django_claims.conf import MIN_STORE_TIMEOUT
 from django_claims.deadlines import deadlines
@@ -216,25 +216,34 @@ class Keeper:
         except Exception as error:
             if not isinstance(error, BackendUnavailable):
                 logger.exception("Renewal failed unexpectedly alias=%s", self.alias)
-            now, jitter = clock(), random.uniform(0.8, 1.0)
-            for hold in holds:
-                retry = min(2.0, hold.heartbeat_ms / 4000) * jitter
-                logger.warning(
-                    "Renewal failed, still held name=%s alias=%s fence=%s remaining=%.1f retry_in=%.1f error=%s",
-                    hold.name, self.alias, hold.fence, hold.remaining(), retry, error, extra=hold.log_extra(),
-                )  # fmt: skip
-                if signals.claim_renewal_failed.receivers:
-                    signals.send(
-                        signals.claim_renewal_failed, name=hold.name, alias=self.alias, lease=hold.lease,
-                        remaining=hold.remaining(), error=error,
-                    )  # fmt: skip
-                self._set_due(hold, now + retry)
+            self._try_again(holds, error)
             return
-        at = 0
+        at, unknown = 0, []
         for hold, count in spans:
-            hold.renewed(sent_at, answers[at : at + count])
+            mine = answers[at : at + count]
             at += count
+            if any(answer.outcome is Renewal.UNKNOWN for answer in mine):
+                unknown.append(hold)
+                continue
+            hold.renewed(sent_at, mine)
             self._set_due(hold, min(sent_at + hold.heartbeat_ms / 1000, hold.write_by))
+        if unknown:
+            self._try_again(unknown, BackendUnavailable(self.alias, "its server is away"))
+
+    def _try_again(self, holds: list[Any], error: Exception) -> None:
+        now, jitter = clock(), random.uniform(0.8, 1.0)
+        for hold in holds:
+            retry = min(2.0, hold.heartbeat_ms / 4000) * jitter
+            logger.warning(
+                "Renewal failed, still held name=%s alias=%s fence=%s remaining=%.1f retry_in=%.1f error=%s",
+                hold.name, self.alias, hold.fence, hold.remaining(), retry, error, extra=hold.log_extra(),
+            )  # fmt: skip
+            if signals.claim_renewal_failed.receivers:
+                signals.send(
+                    signals.claim_renewal_failed, name=hold.name, alias=self.alias, lease=hold.lease,
+                    remaining=hold.remaining(), error=error,
+                )  # fmt: skip
+            self._set_due(hold, now + retry)
 
     def _set_due(self, hold: Any, when: float) -> None:
         with self._lock:

@@ -120,6 +120,8 @@ class RenewableHold(AsyncHold):
             return False
         sent_at = clock()
         answers = claim_backends[self.alias].renew(self.renew_requests())
+        if any(answer.outcome is Renewal.UNKNOWN for answer in answers):
+            raise BackendUnavailable(self.alias, "its server is away")
         self.renewed(sent_at, answers)
         return self.held
 

@@ -91,6 +91,7 @@ class Renewal(enum.Enum):
     GONE = enum.auto()  # nobody has it
     TAKEN = enum.auto()  # another token has it
     FORCED = enum.auto()  # an operator ended it
+    UNKNOWN = enum.auto()  # its part of the store gave no answer; from backends over several servers only
 
 
 class RenewAnswer(NamedTuple):
