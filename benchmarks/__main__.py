@@ -22,13 +22,14 @@ from benchmarks._site import site
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("uncontended", "handover", "holds", "growth", "stops")
-PAGE = ROOT / "docs" / "benchmarks-results.md"
+PAGE = ROOT / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- results: written by python -m benchmarks --write -->", "<!-- end of results -->"
 IMAGES = ROOT / "docs" / "images"
 PEERS = "python-redis-lock pottery portalocker sherlock mithril-locks filelock django-pglock django-db-mutex"
 
 
-def plot(part: str, tables: list[Table]) -> None:
-    """Draw the tables that have bars, one below the other, as docs/images/<part>.svg."""
+def plot(part: str, tables: list[Table]) -> bool:
+    """Draw the tables that have bars, one below the other, as docs/images/<part>.svg. Return whether there are any."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -37,7 +38,7 @@ def plot(part: str, tables: list[Table]) -> None:
 
     tables = [table for table in tables if table.bars]
     if not tables:
-        return
+        return False
     heights = [len(table.bars) * 0.3 + 0.9 for table in tables]
     figure, axes = plt.subplots(
         len(tables), figsize=(8, sum(heights)), squeeze=False, gridspec_kw={"height_ratios": heights}
@@ -59,6 +60,7 @@ def plot(part: str, tables: list[Table]) -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     figure.savefig(IMAGES / f"{part}.svg", metadata={"Date": None})
     plt.close(figure)
+    return True
 
 
 def main() -> None:
@@ -68,9 +70,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="about a minute in all, and rough")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--plot", action="store_true", help="draw docs/images/*.svg (needs matplotlib)")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} too")
+    parser.add_argument("--write", action="store_true", help="put the results into docs/benchmarks.md")
     given = parser.parse_args()
-    before = load()
+    load_before = load()
     said: list[str] = []
 
     def say(text: str) -> None:
@@ -85,17 +87,18 @@ def main() -> None:
                 say(table.markdown())
             print(f"({part}: {time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
             say(f"Load average before and after this part: {at}; {load()}.\n")
-            if given.plot:
-                plot(part, tables)
+            if given.plot and plot(part, tables):
+                say(f"![The same as bars](images/{part}.svg)\n")
         say("### The run\n")
-        say(machine(there.servers, before))
+        say(machine(there.servers, load_before))
         say(f"- peers: {versions(*PEERS.split())}")
         for each in there.missing:
             say(f"- missing: {each}")
         if given.quick:
             say("- `--quick`: a rough run")
     if given.write:
-        PAGE.write_text("\n".join(said) + "\n")
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n\n" + "\n".join(said) + f"\n{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":

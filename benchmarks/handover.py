@@ -229,4 +229,4 @@ def idle(site: Site, seconds: float) -> Table:
 def run(site: Site, quick: bool) -> list[Table]:
     if quick:
         return [among(site, 4, 1, 0.8, all_stores=False), idle(site, 1.5)]
-    return [*(among(site, processes, 5, 4.0) for processes in (2, 8, 32)), idle(site, 6.0)]
+    return [*(among(site, processes, 3, 2.0) for processes in (2, 8, 32)), idle(site, 6.0)]
