@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable
+from contextvars import Context
 from typing import Generic, TypeVar
 
 from django.db import close_old_connections
@@ -105,7 +106,10 @@ class Heartbeat:
             with self._lock:
                 if self._thread is None:
                     # Known before it runs, so that a signal's exception in between leaves no second one.
-                    self._thread = threading.Thread(target=self._run, name=f"django-claims {self.alias}", daemon=True)
+                    # And in a context of its own: greenlets, and threads of some Pythons, inherit their starter's.
+                    self._thread = threading.Thread(
+                        target=Context().run, args=(self._run,), name=f"django-claims {self.alias}", daemon=True
+                    )
                     try:
                         self._thread.start()
                     except BaseException:

@@ -14,9 +14,9 @@ date by a client.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import ClassVar
 
 from django_claims.backends.messages import (
@@ -258,7 +258,7 @@ class BaseClaimBackend:
 
     def verb_timeout(self) -> float:
         """Return the seconds that a verb which starts now may take."""
-        ends: float | None = getattr(_limit, "ends", None)
+        ends = _limit.get()
         if ends is None:
             return self.settings.store_timeout
         return max(min(self.settings.store_timeout, ends - clock()), 0.01)
@@ -268,16 +268,17 @@ class BaseClaimBackend:
         return type(self).__name__
 
 
-_limit = threading.local()
+# By context: a local of threads that is older than gevent's patches is one for all greenlets.
+_limit: ContextVar[float | None] = ContextVar("django_claims_limit", default=None)
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Bound all verbs that this thread asks for in the block, together."""
-    before: float | None = getattr(_limit, "ends", None)
+    """Bound all verbs that this thread or greenlet asks for in the block, together."""
+    before = _limit.get()
     ends = clock() + seconds
-    _limit.ends = ends if before is None else min(before, ends)
+    _limit.set(ends if before is None else min(before, ends))
     try:
         yield
     finally:
-        _limit.ends = before
+        _limit.set(before)

@@ -34,13 +34,19 @@ def greenlets(redis_server, tmp_path):
         child.close()
 
 
-@pytest.mark.parametrize("how", ["first", "after"])
+@pytest.mark.parametrize("how", ["first", "after", "loaded"])
 def test_fifty_greenlets_keep_their_holds_and_the_process_ends_at_once(greenlets, how):
     kept, took, errors = greenlets(how)
 
     assert kept == "50"
     assert took < 5.0
     assert "lost" not in errors
+
+
+def test_the_little_time_of_one_greenlet_is_none_of_the_others(greenlets):
+    answer, _, _ = greenlets("limits")
+
+    assert answer == "5.0 5.0"
 
 
 def test_a_greenlet_that_lets_nobody_run_costs_the_others_their_holds_and_they_are_told(greenlets):

@@ -1,4 +1,8 @@
-"""Many holds in greenlets: `greenlets.py first | after | spin`. Patched before the app is imported, or after."""
+"""
+Many holds in greenlets: `greenlets.py first | after | loaded | limits | spin`.
+
+Patched before the app is imported, after that, or after its store was asked.
+"""
 
 import sys
 import time
@@ -12,17 +16,20 @@ def patch():
     monkey.patch_all()
 
 
-if HOW != "after":
+if HOW in ("first", "spin"):
     patch()
 
 import django  # noqa: E402
 
 django.setup()
 
-from django_claims import BackendUnavailable, claim  # noqa: E402
+from django_claims import BackendUnavailable, claim, claim_backends  # noqa: E402
+from django_claims.backends.base import within  # noqa: E402
 from django_claims.clock import clock  # noqa: E402
 
-if HOW == "after":
+if HOW == "loaded":
+    assert claim("first").available()
+if HOW not in ("first", "spin"):
     patch()
 
 import gevent  # noqa: E402
@@ -61,7 +68,18 @@ def spin():
         pass
 
 
-if HOW == "spin":
+def limit(seconds, works):
+    """Take so long within a limit, and say what one verb has when that is over."""
+    with within(seconds):
+        time.sleep(works)
+    return claim_backends["default"].verb_timeout()
+
+
+if HOW == "limits":
+    # The second one begins within the first one's time, and ends after it.
+    greenlets = [gevent.spawn(limit, 0.01, 0.2), gevent.spawn_later(0.1, limit, 60, 0.2)]
+    print(*[greenlet.get(timeout=20) for greenlet in greenlets])
+elif HOW == "spin":
     print(*gevent.spawn(watch).get(timeout=20))
 else:
     greenlets = [gevent.spawn_later(number * 0.05, hold, number) for number in range(50)]
