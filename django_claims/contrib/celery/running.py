@@ -72,7 +72,7 @@ class _Run:
             raise
         if was_done:
             hold.rest_not()
-            raise self.done_before()
+            raise self.done_before(hold.log_extra())
         if self.may_go_back and hold.stops_for_shutdown:
             raise self.back(hold, StopRequested(hold.name, "its worker shuts down"))
         try:
@@ -80,7 +80,7 @@ class _Run:
         except StopRequested as stop:
             if self.may_go_back and hold.stops_for_shutdown and stop.name == hold.name:
                 raise self.back(hold, stop) from None
-            logger.info("Task stopped: %s %s", stop, self.where)
+            logger.info("Task stopped: %s %s", stop, self.where, extra=hold.log_extra())
             result = {"stopped": True, "claim": stop.name, "reason": stop.reason, "by": stop.by}
         except Retry:
             hold.rest_not()  # its next try is not to be refused
@@ -121,7 +121,7 @@ class _Run:
 
     def back(self, hold: Hold, stop: StopRequested) -> Reject:
         hold.rest_not()
-        logger.info("Task goes back into the queue: %s %s", stop, self.where)
+        logger.info("Task goes back into the queue: %s %s", stop, self.where, extra=hold.log_extra())
         return Reject(stop, requeue=True)
 
     def refused(self, refused: Refused) -> Any:
@@ -129,13 +129,13 @@ class _Run:
         error = refused.error()
         holder = refused.lease.holder if refused.lease else None
         is_held = refused.flag is None
-        is_own = holder is not None and holder.task_id == self.request.id
-        if is_held and self.delivery.is_message and (self.delivery.came_twice or is_own):
+        is_own = is_held and holder is not None and holder.task_id == self.request.id
+        if self.delivery.is_message and (self.delivery.came_twice or is_own):
             self.wait_for_the_other_one(refused, error)
         if self.guard.on_refused == "retry" and self.delivery.is_message:
             raise self.retry(error, refused)
         if self.guard.on_refused == "skip":
-            logger.warning("Task skipped: %s %s", error, self.where)
+            logger.warning("Task skipped: %s %s", error, self.where, extra=self.about(refused))
             return {
                 "skipped": "held" if is_held else "kept stopped",
                 "claim": refused.name,
@@ -147,26 +147,29 @@ class _Run:
         """
         The same message, or an earlier try of it, is at work elsewhere; or it may have died there.
 
-        Whatever of the two, this one comes again later, and says nothing to whoever waits for the
-        result: that is for the one that runs.
+        Whatever of the two, and also while an operator keeps the name stopped, this one comes again
+        later, and says nothing to whoever waits for the result: that is for the one that runs.
         """
         try:
             if self.delivery.was_done():
-                raise self.done_before()
+                raise self.done_before(self.about(refused))
         except BackendUnavailable:
             pass
         seconds = self.delivery.send_again("twice", refused.lease)
-        logger.info("Task was delivered again and waits %.1f s: %s %s", seconds, error, self.where)
+        logger.info(
+            "Task was delivered again and waits %.1f s: %s %s", seconds, error, self.where, extra=self.about(refused)
+        )
         raise Ignore(str(error))
 
-    def done_before(self) -> Ignore:
-        logger.info("Task was delivered again after it had ended, and is not run again %s", self.where)
+    def done_before(self, about: dict[str, Any]) -> Ignore:
+        logger.info("Task was delivered again after it had ended, and is not run again %s", self.where, extra=about)
         return Ignore("ended before")
 
     def retry(self, error: Exception, refused: Refused | None = None) -> Retry:
         """Send the task again, as it is: its own count of retries is for its own failures."""
         seconds = self.delivery.send_again("retry", refused.lease if refused else None)
-        logger.info("Task is refused and tried again in %.1f s: %s %s", seconds, error, self.where)
+        about = self.about(refused)
+        logger.info("Task is refused and tried again in %.1f s: %s %s", seconds, error, self.where, extra=about)
         return Retry(f"Retry in {seconds:.1f} s: {error}", exc=error, when=seconds)
 
     def cannot_tell(self, error: BackendUnavailable) -> None:
@@ -175,10 +178,21 @@ class _Run:
             return
         if self.delivery.came_twice:
             seconds = self.delivery.send_again("twice", None)
-            logger.warning("Task was delivered again and waits %.1f s: %s %s", seconds, error, self.where)
+            about = self.about()
+            logger.warning("Task was delivered again and waits %.1f s: %s %s", seconds, error, self.where, extra=about)
             raise Ignore(str(error)) from error
         if self.guard.on_refused == "retry":
             raise self.retry(error) from error
+
+    def about(self, refused: Refused | None = None) -> dict[str, Any]:
+        """Return what a record about a run that has no hold says of its claim: see logs.py."""
+        lease = refused.lease if refused else None
+        return {
+            "claim": refused.name if refused else self.claim.name,
+            "claim_alias": self.claim.using,
+            "claim_fence": lease.fence if lease else None,
+            "claim_holder": str(lease.holder) if lease and lease.holder else None,
+        }
 
     @property
     def where(self) -> str:

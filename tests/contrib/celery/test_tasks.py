@@ -377,10 +377,14 @@ def guarded(app, **how):
     return sync
 
 
+def about(record):
+    return record.claim, record.claim_alias, record.claim_fence, record.claim_holder
+
+
 def test_a_skip_is_a_success_that_callers_can_tell_is_json_safe_and_is_logged_once(app, caplog):
     sync = guarded(app)
 
-    with Held("task:shop.sync"), caplog.at_level(logging.INFO, logger="django_claims.contrib.celery"):
+    with Held("task:shop.sync") as hold, caplog.at_level(logging.INFO, logger="django_claims.contrib.celery"):
         result = sync.apply()
 
     assert result.successful()
@@ -390,6 +394,7 @@ def test_a_skip_is_a_success_that_callers_can_tell_is_json_safe_and_is_logged_on
     assert json.loads(json.dumps(result.get())) == result.get()
     (record,) = caplog.records
     assert "task:shop.sync" in record.getMessage() and "the other" in record.getMessage()
+    assert about(record) == ("task:shop.sync", "default", hold.fence, str(hold.holder))
     assert sync.apply().get() == "ran"
 
 
@@ -629,6 +634,34 @@ def test_a_message_that_comes_again_while_another_holds_waits_whatever_the_polic
     assert state == "IGNORED" and sent[0][AGAIN] == ["twice", 2, 0]
     assert run_as_message(app, counted, task_id=task_id, headers={AGAIN: ["twice", 2, 0]})[0] == "SUCCESS"
     assert runs == [task_id]
+
+
+@pytest.mark.parametrize("policy", ["skip", "retry", "fail"])
+def test_a_message_that_comes_again_while_its_name_is_kept_stopped_waits_for_the_operator(app, policy, caplog):
+    counted, runs = counting(app, on_refused=policy)
+    task_id = uuid.uuid4().hex
+    request_stop("task:counted", keep=True, reason="bad feed")
+
+    with caplog.at_level(logging.INFO, logger="django_claims.contrib.celery"):
+        state, _, sent = run_as_message(app, counted, task_id=task_id, redelivered=True)
+
+    assert (state, sent[0]["id"], sent[0][AGAIN]) == ("IGNORED", task_id, ["twice", 1, 0])
+    (record,) = caplog.records
+    assert "bad feed" in record.getMessage() and about(record) == ("task:counted", "default", None, None)
+    assert clear_stop("task:counted")
+    assert run_as_message(app, counted, task_id=task_id, headers={AGAIN: ["twice", 1, 0]})[0] == "SUCCESS"
+    assert runs == [task_id]
+
+
+def test_a_message_that_comes_again_after_its_run_has_ended_is_done_with_while_its_name_is_kept_stopped_too(app):
+    counted, runs = counting(app)
+    assert run_as_message(app, counted, task_id="one")[0] == "SUCCESS"
+    request_stop("task:counted", keep=True)
+
+    state, _, sent = run_as_message(app, counted, task_id="one", redelivered=True)
+
+    assert (state, sent, runs) == ("IGNORED", [], ["one"])
+    assert clear_stop("task:counted")
 
 
 def test_a_twin_of_the_run_that_holds_waits_though_nobody_says_that_it_came_twice(app):
