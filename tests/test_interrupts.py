@@ -54,6 +54,35 @@ def test_a_loss_ends_a_blocking_call_of_the_main_thread():
     assert (lost.value.name, lost.value.reason) == ("x", LossReason.FORCED)
 
 
+def test_a_loss_just_before_a_blocking_call_ends_it_too():
+    """A signal whose handler Python has not run yet when the call begins does not end it: seen each time, here."""
+    told, started = [], clock()
+
+    with pytest.raises(ClaimLost), claim("x", on_lost="interrupt") as hold:
+        tell = threading.Thread(target=lambda: (interrupts.raise_in_main_thread(hold), told.append(True)))
+        tell.start()
+        while not told:
+            pass
+        time.sleep(30)
+
+    assert clock() - started < 10
+
+
+def test_a_signal_that_was_sent_once_too_often_is_not_for_the_handler_of_the_project():
+    called = []
+    signal.signal(interrupts.SIGNAL, lambda signum, frame: called.append(signum))
+
+    with claim("x", on_lost="interrupt") as hold:
+        interrupts._lost.append(hold)
+        with pytest.raises(ClaimLost):
+            interrupts._send(hold, 60.0)
+        interrupts._is_ours = True  # sent again by one who has not seen yet that it was heard
+        signal.raise_signal(interrupts.SIGNAL)
+        signal.raise_signal(interrupts.SIGNAL)
+
+    assert called == [interrupts.SIGNAL]
+
+
 def spin(seconds):
     ends = clock() + seconds
     while clock() < ends:
