@@ -40,8 +40,10 @@ def test_axe_finds_no_fault(site, running, open_page, faults_of, shot, scheme):
     assert faults_of(page) == []
     page.goto(LIST)
     page.get_by_role("link", name="import-orders", exact=True).click()
+    force = page.get_by_role("button", name="Force release import-orders")
+    force.wait_for()
     assert faults_of(page) == []
-    page.get_by_role("button", name="Force release import-orders").click()
+    force.click()
     page.get_by_text("two may run at the same time").wait_for()
     assert faults_of(page) == []
 
