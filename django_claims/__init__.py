@@ -1,6 +1,6 @@
 """Cross-process claims and stop flags for Django."""
 
-from django_claims.claims import Claim, claim, claim_all, current_hold, hold
+from django_claims.claims import Claim
 from django_claims.decorators import single_instance
 from django_claims.exceptions import (
     AlreadyRunning,
@@ -23,6 +23,7 @@ from django_claims.holders import Holder
 from django_claims.holds import Hold
 from django_claims.leases import Lease, LeasePage, LossReason, Progress, ReleaseResult, StopFlag
 from django_claims.operations import aforce_release, alist_claims, force_release, list_claims, liveness
+from django_claims.recipes import claim, claim_all, current_hold, hold
 from django_claims.resources import resource
 from django_claims.shutdown import draining, release_all, start_draining
 from django_claims.stop_flags import (

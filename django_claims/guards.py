@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_claims import conf
-from django_claims.claims import Claim, claim
+from django_claims.claims import Claim
 from django_claims.clock import Duration, milliseconds
 from django_claims.exceptions import InvalidClaim
 from django_claims.names import checked
+from django_claims.recipes import claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -532,7 +532,7 @@ def test_setup_and_checks_touch_no_store_load_no_backend_and_start_no_thread():
         django.setup()
         assert "django_claims.backends.redis" not in sys.modules
         from django.core.management import call_command
-        from django_claims.claims import claim
+        from django_claims.recipes import claim
         from django_claims import heartbeat, registry
         call_command("check")
         claim("x")

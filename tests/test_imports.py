@@ -40,6 +40,7 @@ LAYERS = [
         "acquiring",
         "adopting",
         "claims",
+        "recipes",
         "operations",
         "resources",
         "fencing",

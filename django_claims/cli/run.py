@@ -17,13 +17,14 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_claims import conf
 from django_claims.acquiring import Acquiring
-from django_claims.claims import Claim, claim
+from django_claims.claims import Claim
 from django_claims.cli.asking import LOST, OFF, USAGE, add_using, duration, note
 from django_claims.cli.programs import HandedOn, Program
 from django_claims.cli.words import clean
 from django_claims.clock import clock
 from django_claims.holds import Hold
 from django_claims.outcomes import Refused
+from django_claims.recipes import claim
 from django_claims.refusals import refusal, refuse_useless_backend, waiting
 
 HELP = "Run a program under a claim: manage.py claims run NAME [options] -- PROGRAM [arguments]."

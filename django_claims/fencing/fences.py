@@ -12,10 +12,10 @@ from django.db.models.lookups import Exact
 from django.db.models.sql.where import AND
 
 from django_claims import conf
-from django_claims.claims import current_hold
 from django_claims.exceptions import ClaimLost, InvalidClaim, StaleFence, UnsupportedFeature
 from django_claims.fencing.fields import FenceField, fence_field
 from django_claims.holds import Hold
+from django_claims.recipes import current_hold
 
 M = TypeVar("M", bound=models.Model)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from django_claims import conf, heartbeat, registry, stop_flags
 from django_claims.backends.base import AcquireRequest, Refusal, ReleaseRequest, new_token
-from django_claims.claims import Claim, claim
+from django_claims.claims import Claim
 from django_claims.clock import Duration, clock, milliseconds
 from django_claims.deadlines import deadlines
 from django_claims.handler import claim_backends
@@ -17,6 +17,7 @@ from django_claims.holds import Hold
 from django_claims.keeper import all_keepers
 from django_claims.leases import Lease, LossReason, StopFlag
 from django_claims.outcomes import Refused
+from django_claims.recipes import claim
 from django_claims.test.waiting import wait_until
 
 Target = str | Claim | Hold

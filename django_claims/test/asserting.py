@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from django_claims import conf, registry, signals
-from django_claims.claims import Claim, claim
+from django_claims.claims import Claim
 from django_claims.handler import claim_backends
 from django_claims.leases import Lease
+from django_claims.recipes import claim
 from django_claims.test.acting import Target, named, state_of
 
 _granted: set[tuple[str, str]] | None = None

@@ -22,7 +22,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connections
 
-from django_claims.backends import database, sql_connections
+from django_claims.backends import database_granting, sql_connections
 from django_claims.backends.database import DatabaseBackend
 from django_claims.clock import clock
 from django_claims.conf import AliasSettings
@@ -385,7 +385,7 @@ def site(module_site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """The site of the module, with an empty table and as it was set up."""
     before = copy.deepcopy(module_site.entry)
     module_site.ask("DELETE FROM django_claims_lease")
-    monkeypatch.setattr(database, "_cleaned_at", {})
+    monkeypatch.setattr(database_granting, "_cleaned_at", {})
     yield module_site
     module_site.forget()
     module_site.entry = connections.settings[module_site.alias] = before

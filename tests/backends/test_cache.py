@@ -21,7 +21,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from django.test import override_settings
 
 from django_claims import LossReason, claim, force_release, list_claims, request_stop
-from django_claims.backends import cache_index, cache_leases, cache_records
+from django_claims.backends import cache_granting, cache_index, cache_leases, cache_records
 from django_claims.backends.base import (
     AcquireRequest,
     Refusal,
@@ -829,7 +829,7 @@ def test_a_hold_is_kept_stopped_listed_and_forced(memcached, backend_on, client)
 def test_what_machines_with_clocks_ahead_have_written_reads_sanely(memcached, backend_on, monkeypatch):
     backend = backend_on(memcached)
     real = cache_records.now_us
-    monkeypatch.setattr(cache_leases, "now_us", lambda: real() + 3_600_000_000)
+    monkeypatch.setattr(cache_granting, "now_us", lambda: real() + 3_600_000_000)
     take(backend)
     monkeypatch.undo()
 
@@ -927,7 +927,8 @@ def test_on_a_trusted_cache_a_lease_past_its_ttl_is_left_alone(monkeypatch):
     with trusted_cache() as backend:
         grant = take(backend)
         real = cache_records.now_us
-        monkeypatch.setattr(cache_leases, "now_us", lambda: real() + 61_000_000)
+        for module in (cache_granting, cache_leases):
+            monkeypatch.setattr(module, "now_us", lambda: real() + 61_000_000)
 
         assert renew(backend, fence=grant.fence) is Renewal.GONE
         assert let_go(backend) is Released.GONE

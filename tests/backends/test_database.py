@@ -14,7 +14,7 @@ from django.db import connections
 from django.test import override_settings
 
 from django_claims import ReleaseResult, claim, claim_all, list_claims
-from django_claims.backends import database, memory, sql, sql_connections, sql_pools, tables
+from django_claims.backends import database_granting, memory, sql, sql_connections, sql_pools, tables
 from django_claims.backends.base import AcquireRequest, Refusal, Released, ReleaseRequest
 from django_claims.backends.database import DatabaseBackend, InMemoryDatabaseBackend
 from django_claims.conf import AliasSettings
@@ -204,7 +204,7 @@ def test_a_waiter_that_is_refused_writes_nothing(backend, database_file):
 @pytest.mark.parametrize("old", [False, True], ids=["this SQLite", "an SQLite before 3.35"])
 def test_who_had_a_name_last_is_granted_it_as_is_written(backend, database_file, monkeypatch, old):
     if old:
-        for module in (database, sql):
+        for module in (database_granting, sql):
             monkeypatch.setattr(module, "can_tell", lambda connection: False)
     else:
         backend.acquire([request()])
@@ -238,7 +238,7 @@ def test_rows_that_nobody_used_for_a_day_are_forgotten_a_bounded_number_at_a_tim
         raw.execute("UPDATE django_claims_lease SET expires_us = expires_us - 90000000000")
         counts = []
         for number in range(2):
-            monkeypatch.setattr(database, "_cleaned_at", {})
+            monkeypatch.setattr(database_granting, "_cleaned_at", {})
             backend.acquire([request(f"new-{number}")])
             counts.append(raw.execute("SELECT count(*) FROM django_claims_lease WHERE name LIKE 'old-%'").fetchone()[0])
 

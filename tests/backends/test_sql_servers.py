@@ -15,7 +15,7 @@ from django.test import Client, TestCase, TransactionTestCase, override_settings
 from django.urls import path
 
 from django_claims import LossReason, ReleaseResult, claim, claim_all, heartbeat, list_claims
-from django_claims.backends import database, tables
+from django_claims.backends import database_granting, tables
 from django_claims.backends.base import (
     AcquireRequest,
     Refusal,
@@ -444,7 +444,7 @@ def test_fences_grow_after_old_rows_were_cleaned_up(site, monkeypatch):
     backend = site.backend()
     fences = [backend.acquire([request(f"old-{number}", ttl_ms=1)])[0].fence for number in range(3)]
     site.ask("UPDATE django_claims_lease SET expires_us = expires_us - 90000000000")
-    monkeypatch.setattr(database, "_cleaned_at", {})
+    monkeypatch.setattr(database_granting, "_cleaned_at", {})
 
     backend.acquire([request("new")])
 
@@ -487,7 +487,7 @@ def test_a_fence_grows_when_the_databases_clock_was_set_back_whoever_had_the_nam
 
 
 def test_what_is_remembered_of_names_is_bounded(site, monkeypatch):
-    monkeypatch.setattr(database, "MOST_KNOWN", 3)
+    monkeypatch.setattr(database_granting, "MOST_KNOWN", 3)
     backend = site.backend()
 
     for number in range(10):

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from django_claims import conf
 from django_claims.acquiring import Acquiring
-from django_claims.claims import Claim, claim
+from django_claims.claims import Claim
 from django_claims.clock import Duration, clock
 from django_claims.contrib.celery.last_runs import LastRuns, Run
 from django_claims.contrib.celery.sends import Sends
@@ -22,6 +22,7 @@ from django_claims.exceptions import BackendUnavailable
 from django_claims.holds import Hold
 from django_claims.logs import get_logger
 from django_claims.outcomes import Refused
+from django_claims.recipes import claim
 from django_claims.refusals import refuse_useless_backend
 
 logger = get_logger(__name__)

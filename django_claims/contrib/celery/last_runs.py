@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from django_claims.backends.base import AcquireRequest, Refusal, Renewal, RenewRequest, new_token
-from django_claims.claims import Claim, claim
+from django_claims.claims import Claim
 from django_claims.clock import wall
 from django_claims.handler import claim_backends
 from django_claims.holders import this_holder
 from django_claims.leases import Lease, Progress
 from django_claims.logs import get_logger
 from django_claims.names import mark_of
+from django_claims.recipes import claim
 
 logger = get_logger(__name__)
 
