@@ -3,6 +3,7 @@
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from django.core.management import call_command
 from django_claims import AlreadyRunning, claim, signals
 from django_claims.clock import clock
 from tests.helpers import wait_until
-from tests.processes.children import FOREIGN, PROJECT
+from tests.processes.children import FOREIGN, PROJECT, SECONDS
 from tests.processes.conftest import Store
 
 COUNTS = (sys.executable, "-S", str(Path(__file__).parent / "counts.py"))
@@ -122,18 +123,50 @@ def test_a_run_waits_for_its_turn_if_told_to(start, redis):
     assert (first.done().code, second.done().code) == (0, 0)
 
 
+def test_a_run_that_waits_says_so_once_says_for_whom_and_is_silent_if_asked_to_be(start, redis):
+    first = start(redis, "a b", "--", *WORK)
+    first.says("ready")
+    loud = start(redis, "a b", "--timeout", "60s", "--", "echo", "mine")
+    silent = start(redis.with_backend("Telling"), "a b", "-v", "0", "--timeout", "1m", "--", "echo", "mine")
+    silent.says("waiting")
+    wait_until(lambda: loud.errors, SECONDS)
+
+    first.send(signal.SIGTERM)
+    assert first.done().code == 143
+    ends = [run.done() for run in (loud, silent)]
+
+    (line,) = ends[0].err.splitlines()
+    assert line.startswith(f"Waiting up to 60 s: Claim 'a b' is held by {socket.gethostname()} (pid {first.pid}, sh)")
+    assert [(end.code, end.out) for end in ends] == [(0, "mine"), (0, "waiting\nmine")]
+    assert ends[1].err == ""
+
+
+def test_a_run_that_waits_in_vain_says_both(start, redis):
+    first = start(redis, "job", "--", *WORK)
+    first.says("ready")
+
+    done = start(redis, "job", "--timeout", "0.6", "--", "echo", "mine").done()
+
+    lines = done.err.splitlines()
+    assert (done.code, done.out) == (75, "")
+    assert lines[0].startswith("Waiting up to 0.6 s: Claim 'job' is held by ")
+    assert lines[1].startswith("AlreadyRunning: Claim 'job' is held by ") and " Waited " in lines[1]
+
+
 def test_a_signal_ends_a_run_that_waits_and_its_program_never_starts(start, worker, redis, tmp_path):
     first = start(redis, "job", "--", *WORK)
     first.says("ready")
-    second = start(redis.with_backend("Telling"), "job", "--timeout", "30", "--", "touch", str(tmp_path / "ran"))
-    second.says("waiting")
+    second = start(redis, "job", "--timeout", "60", "--", "touch", str(tmp_path / "ran"))
+    wait_until(lambda: second.errors, SECONDS)
 
     second.send(signal.SIGTERM)
     done = second.done()
     first.send(signal.SIGTERM)
     first.done()
 
-    assert (done.code, done.err) == (143, "")
+    assert done.code == 143
+    (line,) = done.err.splitlines()
+    assert line.startswith("Waiting up to 60 s: ")
     assert worker(redis).ask("acquire", "job", follow_dead=False) is not None
     assert not (tmp_path / "ran").exists()
 
