@@ -115,8 +115,9 @@ def release_all(reason: str) -> int:
                 answers = claim_backends[keeper.alias].release([r for _, rs in mine for r in rs] + left)
         except Exception as error:
             logger.warning(
-                "Holds could not be released; they end with their TTL alias=%s count=%s reason=%s error=%s",
-                keeper.alias, len(mine), reason, error,
+                "%s; they end with their TTL alias=%s count=%s reason=%s error=%s",
+                "Holds could not be released" if mine else "Leases that may be left could not be deleted",
+                keeper.alias, len(mine) or len(left), reason, error,
             )  # fmt: skip
         said = iter(answers or ())
         for hold, requests in mine:

@@ -56,16 +56,22 @@ def test_a_loss_ends_a_blocking_call_of_the_main_thread():
 
 def test_a_loss_just_before_a_blocking_call_ends_it_too():
     """A signal whose handler Python has not run yet when the call begins does not end it: seen each time, here."""
-    told, started = [], clock()
+    go, told, started = threading.Event(), [], clock()
+
+    def tell():
+        go.wait()
+        interrupts.raise_in_main_thread(hold)
+        told.append(True)
 
     with pytest.raises(ClaimLost), claim("x", on_lost="interrupt") as hold:
-        tell = threading.Thread(target=lambda: (interrupts.raise_in_main_thread(hold), told.append(True)))
-        tell.start()
+        threading.Thread(target=tell).start()
+        time.sleep(0.02)
+        go.set()
         while not told:
             pass
-        time.sleep(30)
+        time.sleep(8)  # no call before it: Python looks for signals after each
 
-    assert clock() - started < 10
+    assert clock() - started < 7
 
 
 def test_a_signal_that_was_sent_once_too_often_is_not_for_the_handler_of_the_project():

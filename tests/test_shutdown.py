@@ -186,6 +186,18 @@ def test_a_dead_store_is_logged_and_not_raised(caplog, heard):
     assert heard.one("claim_released")["result"] == "unknown"
 
 
+def test_what_may_be_left_of_an_acquire_is_called_so_at_exit(caplog):
+    faults.lose_reply("acquire")
+    with pytest.raises(BackendUnavailable):
+        claim("x").acquire()
+    faults.fail("release")
+
+    assert release_all("exit") == 0
+
+    assert "Leases that may be left could not be deleted; they end with their TTL alias=default count=1" in caplog.text
+    assert "Holds could not be released" not in caplog.text
+
+
 def test_a_dead_store_leaves_the_others_their_share(calm):
     calm.CLAIMS = {alias: {"BACKEND": FLAKY, "TTL": 60} for alias in ("default", "other")}
 

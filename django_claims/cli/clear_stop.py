@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_claims import conf
-from django_claims.cli.asking import DONE, NONE_SUCH, OFF, add_using
-from django_claims.cli.words import clean, say
+from django_claims.cli.asking import DONE, NONE_SUCH, OFF, add_json, add_using
+from django_claims.cli.words import clean, say, say_json
 from django_claims.names import checked
 from django_claims.stop_flags import clear_stop
 
@@ -18,6 +18,7 @@ HELP = "Take stops back: what was kept stopped may run again."
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("names", metavar="NAME", nargs="+")
     add_using(parser)
+    add_json(parser)
 
 
 def run(command: BaseCommand, options: dict[str, Any]) -> int:
@@ -27,7 +28,10 @@ def run(command: BaseCommand, options: dict[str, Any]) -> int:
     code = DONE
     for name in names:
         if clear_stop(name, using=options["using"]):
-            say(command, f"Cleared: {clean(name)}")
+            if options["json"]:
+                say_json(command, {"name": name, "alias": options["using"], "cleared": True})
+            else:
+                say(command, f"Cleared: {clean(name)}")
         else:
             code = NONE_SUCH
             command.stderr.write(command.style.ERROR(f"Claim {clean(repr(name))} has no stop."))

@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_claims import conf
-from django_claims.cli.asking import DONE, FOUND, NONE_SUCH, NOT_YET, OFF, USAGE, add_using, asked_by
-from django_claims.cli.words import clean, command_line, say
+from django_claims.cli.asking import DONE, FOUND, NONE_SUCH, NOT_YET, OFF, USAGE, add_json, add_using, asked_by
+from django_claims.cli.words import clean, command_line, say, say_json
 from django_claims.handler import claim_backends
 from django_claims.leases import Lease
 from django_claims.names import checked
@@ -26,6 +26,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--yes", action="store_true", help="Do not ask.")
     parser.add_argument("--by", default="", help="Who does it (default: your login); it is logged.")
     add_using(parser)
+    add_json(parser)
 
 
 def run(command: BaseCommand, options: dict[str, Any]) -> int:
@@ -39,7 +40,13 @@ def run(command: BaseCommand, options: dict[str, Any]) -> int:
     if not force_release(name, fence=fence, by=asked_by(options["by"]), using=alias):
         found(name, fence, alias)  # says what has happened
         raise CommandError(f"Claim {clean(repr(name))} changed meanwhile; look again.", returncode=NOT_YET)
-    say(command, f"Released: {clean(name)}, fence {fence}. Its holder, if it lives, is told; it stops when it looks.")
+    if options["json"]:
+        say_json(command, lease.as_dict())
+    else:
+        say(
+            command,
+            f"Released: {clean(name)}, fence {fence}. Its holder, if it lives, is told; it stops when it looks.",
+        )
     return DONE
 
 

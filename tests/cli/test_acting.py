@@ -114,6 +114,15 @@ def test_clear_stop_lets_it_run_again(claims):
     assert claims("clear-stop", "job").code == 4
 
 
+def test_clear_stop_says_so_as_json(claims):
+    claims("stop", "job", "--keep")
+
+    said = claims("clear-stop", "job", "nobody", json=True)
+
+    assert [json.loads(line) for line in said.lines] == [{"name": "job", "alias": "default", "cleared": True}]
+    assert said.code == 4
+
+
 # release
 
 
@@ -123,6 +132,13 @@ def test_release_breaks_the_run_with_that_fence(claims, hold):
     assert said.code == 0
     assert claim("job").lease() is None
     wait_until(lambda: hold.lost)
+
+
+def test_release_gives_what_it_broke_as_json(claims, hold):
+    said = claims("release", "job", "--yes", "--json", fence=hold.fence)
+
+    broken = json.loads(said.out)
+    assert (broken["name"], broken["fence"], broken["state"]) == ("job", hold.fence, "held")
 
 
 def test_release_with_another_fence_is_75_and_changes_nothing(claims, hold):
