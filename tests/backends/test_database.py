@@ -404,7 +404,7 @@ def test_a_database_that_gets_another_name_gets_another_backend(database_file, t
         assert claim_backends["default"].lease("job") is None
 
 
-@pytest.mark.parametrize("over", ["new", "ended"])
+@pytest.mark.parametrize("over", ["new", pytest.param("ended", marks=pytest.mark.long)])
 def test_of_four_processes_one_wins_each_round(backend, database_file, over):
     rounds = 100
     if over == "ended":

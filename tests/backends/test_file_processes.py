@@ -134,7 +134,10 @@ while line := ask():
 """
 
 
-@pytest.mark.parametrize("over", ["new", "ended", "released", "list"])
+@pytest.mark.parametrize(
+    "over",
+    ["new", "list", pytest.param("ended", marks=pytest.mark.long), pytest.param("released", marks=pytest.mark.long)],
+)
 def test_of_six_processes_one_wins_each_round(backend, start, over):
     rounds = 40
     code = RACE

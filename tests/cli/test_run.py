@@ -15,7 +15,7 @@ from django_claims import AlreadyRunning, claim, signals
 from django_claims.clock import clock
 from tests.helpers import wait_until
 from tests.processes.children import FOREIGN, PROJECT, SECONDS
-from tests.processes.conftest import Store
+from tests.processes.conftest import Store, sqlite_if_long
 
 COUNTS = (sys.executable, "-S", str(Path(__file__).parent / "counts.py"))
 WORK = ("sh", "-c", "echo ready; exec sleep 60")
@@ -202,7 +202,14 @@ def test_with_claims_off_the_program_runs(start, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "send"),
-    [(name, os.kill) for name in ("SIGTERM", "SIGHUP", "SIGINT", "SIGUSR1", "SIGUSR2")] + [("SIGTERM", os.killpg)],
+    [
+        ("SIGTERM", os.kill),
+        ("SIGTERM", os.killpg),
+        ("SIGINT", os.kill),
+        ("SIGUSR1", os.kill),
+        pytest.param("SIGHUP", os.kill, marks=pytest.mark.long),
+        pytest.param("SIGUSR2", os.kill, marks=pytest.mark.long),
+    ],
 )
 def test_a_signal_for_the_process_or_its_group_reaches_the_program_once(start, worker, redis, name, send):
     run = start(redis, "job", "--", *COUNTS, "0.3", "5", process_group=0)
@@ -279,6 +286,7 @@ def test_on_a_terminal_the_program_reads_the_keys_and_gets_each_signal_once(on_t
 # Stopped by an operator.
 
 
+@sqlite_if_long
 def test_a_stop_ends_the_program_politely(start, shell, store):
     run = start(store, "job", "--", *COUNTS, "0", "6")
     run.says("ready")
@@ -351,6 +359,7 @@ def test_a_program_is_dead_soon_after_a_stalled_run_goes_on(start, worker, redis
 # Killed.
 
 
+@sqlite_if_long
 def test_the_program_ends_with_a_run_that_is_killed_and_the_claim_is_free_at_once(start, worker, store):
     run = start(store, "job", "--", "sh", "-c", "echo $$; exec sleep 60")
     program = int(run.line())

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import Said
 from tests.processes.children import PROJECT
+from tests.processes.conftest import sqlite_if_long
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ def test_an_operator_looks_stops_and_lets_run_again(operator, holder):
     assert holder.ask("verify", "a b")
 
 
+@sqlite_if_long
 def test_an_operator_breaks_a_claim_and_only_the_one_seen(operator, holder):
     fence = json.loads(operator("show", "a b", "--json").out)["fence"]
 
@@ -87,6 +89,7 @@ def test_exit_codes(shell, redis, arguments, code):
     assert "Traceback" not in done.err
 
 
+@sqlite_if_long
 def test_colours_come_by_the_style_alone(operator, holder):
     assert "\x1b[" in operator("list", "--force-color").out
     assert "\x1b[" not in operator("list").out
@@ -107,6 +110,7 @@ def test_a_reader_that_has_seen_enough_is_no_traceback(redis, tmp_path, shell, w
     assert said == ""
 
 
+@sqlite_if_long
 def test_ctrl_c_while_it_waits_is_no_traceback_and_the_stop_stays(manage, holder, store):
     waiting = manage(store.with_env(PYTHONUNBUFFERED="1"), "claims", "stop", "a b", "--wait")
     assert waiting.line().startswith("Asked to stop: a b")

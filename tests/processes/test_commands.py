@@ -79,7 +79,7 @@ def test_a_refused_command_exits_75_and_says_who_has_it_how_to_look_and_how_to_b
         ("report", ["--claim-exit-code", "4"], {"CLAIMS_EXIT_CODE": 6}, 4),
         ("report", [], {"CLAIMS_EXIT_CODE": 6}, 6),
         ("coded", [], {"CLAIMS_EXIT_CODE": 6}, 9),
-        ("coded", ["--claim-exit-code", "4"], {"CLAIMS_EXIT_CODE": 6}, 4),
+        pytest.param("coded", ["--claim-exit-code", "4"], {"CLAIMS_EXIT_CODE": 6}, 4, marks=pytest.mark.long),
     ],
 )
 def test_the_exit_code_of_a_refusal_can_be_chosen(manage, busy, command, arguments, settings, code):
@@ -323,7 +323,15 @@ def test_a_subclass_that_goes_on_to_the_guarded_handle_has_one_hold(manage, redi
     assert last == "still held True"
 
 
-@pytest.mark.parametrize("command", ["sub_mixed", "sub_decorated", "mixed", "mixed_sub"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sub_decorated",
+        "mixed",
+        pytest.param("sub_mixed", marks=pytest.mark.long),
+        pytest.param("mixed_sub", marks=pytest.mark.long),
+    ],
+)
 def test_whatever_handle_a_class_ends_up_with_is_guarded_once(manage, worker, redis, command):
     """Out of a mixin before the guarded class, decorated anew, or by SingleInstanceMixin and a class made from it."""
     name = {"sub_decorated": "again", "mixed": "mixed:'north'", "mixed_sub": "command:night.mixed_sub:'north'"}.get(

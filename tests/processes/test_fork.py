@@ -156,6 +156,7 @@ def test_a_guarded_command_that_looks_can_end_its_forked_children_by_sigterm(man
     assert (done.code, done.err) == (0, "")
 
 
+@sqlite_if_long
 @pytest.mark.parametrize("count", [8, pytest.param(30, marks=pytest.mark.long)])
 def test_forks_among_threads_that_acquire_and_release_never_hang(parent, count):
     told = parent.ask("fork_among_threads", count, seconds=100)
