@@ -9,6 +9,7 @@ import tomllib
 
 import pytest
 import yaml
+from celery.bin.celery import celery
 from django.core.management import CommandError, get_commands, load_command_class
 from django.core.management.base import BaseCommand
 
@@ -157,7 +158,6 @@ def test_other_programs_in_shell_blocks_are_known_and_extras_exist():
 
 
 def test_celery_lines_name_options_and_schedulers_that_there_are():
-    celery = pytest.importorskip("celery.bin.celery").celery
     seen = 0
     for page in PAGES:
         for block in blocks_of(page):

@@ -3,11 +3,13 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+from tests.conftest import missing
 from tests.docs.pages import ROOT, blocks_of
 from tests.helpers import wait_until
 
@@ -84,3 +86,27 @@ def test_the_quick_start_works_to_the_letter(site):
         if running.poll() is None:
             running.kill()
             running.communicate(timeout=60)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_first_command_of_the_readme_works_in_a_fresh_clone(tmp_path):
+    # The second one is the line that runs these tests.
+    (line,) = [line for line in blocks_of(ROOT / "README.md", "sh")[0].text.splitlines() if line]
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        missing("this is no clone")
+    for name in listed.stdout.strip("\0").split("\0"):
+        if (ROOT / name).exists():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
+    kept = ("HOME", "PATH", "LANG", "TMPDIR", "SSL_CERT_FILE", "http_proxy", "https_proxy", "no_proxy")
+    environment = {name: value for name, value in os.environ.items() if name in kept or name.startswith("PIP_")}
+
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=580,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "every step came out as it must" in done.stdout
