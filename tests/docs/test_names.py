@@ -3,6 +3,7 @@
 import ast
 import builtins
 import importlib
+import itertools
 import re
 
 import pytest
@@ -13,6 +14,7 @@ from django_claims import conf, exceptions, fencing, signals
 from django_claims import test as for_tests
 from django_claims.contrib import celery as for_celery
 from tests.docs.pages import PAGES, ROOT, blocks_of, prose
+from tests.test_imports import layer_of
 
 DOCS = [page for page in PAGES if page.is_relative_to(ROOT / "docs")]
 ALL = "\n".join(page.read_text() for page in PAGES)
@@ -64,6 +66,15 @@ def test_each_page_is_in_the_contents():
 
 def test_no_page_is_long_without_need():
     assert [page.name for page in DOCS if page.read_text().count("\n") > 330] == []
+
+
+def test_the_architecture_tells_the_layers_in_their_order():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page[page.index("## Where it is") : page.index("## Which thread")]
+    rows = [re.findall(r"`([\w.]+)`", cells.split("|")[1]) for cells in table.splitlines() if cells.startswith("| `")]
+    assert len(rows) > 8
+    levels = [{layer_of(module) for module in row} for row in rows]
+    assert all(max(above) <= min(below) for above, below in itertools.pairwise(levels))
 
 
 # Names.
