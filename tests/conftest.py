@@ -74,3 +74,16 @@ def new_redis(redis_program, tmp_path):
     yield start
     for server in servers:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def memcached():
+    """A memcached that the tests share: keep to key prefixes of your own, and flush nothing."""
+    from tests.backends.memcached_server import GivenMemcached, MemcachedServer, find_memcached
+
+    if address := os.environ.get("CLAIMS_TEST_MEMCACHED"):
+        yield GivenMemcached(address)
+        return
+    server = MemcachedServer(program=find_memcached() or missing("no memcached on PATH"))
+    yield server
+    server.stop()

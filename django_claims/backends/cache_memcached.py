@@ -15,15 +15,16 @@ from django_claims.backends.cache_links import GONE, Item, Link, StoreError, Wri
 from django_claims.clock import clock
 
 DAYS_30 = 30 * 24 * 3600
+LAST_DATE = 2**31 - 1
 _NOT_OURS = ("auto_eject", "remove_failed", "failure_limit", "dead_timeout", "num_replicas")
 """Behaviors by which pylibmc goes over to another server, which does not know who holds what."""
 
 
 def _expiry(seconds: int) -> int:
-    """Return what memcached takes for so many seconds: over 30 days it means a date."""
+    """Return what memcached takes for so many seconds: over 30 days it means a date, and none is beyond 2038."""
     if seconds == GONE:
         return DAYS_30 + 1  # a day of 1970; of a negative number the binary protocol makes one in 2106
-    return seconds + int(time.time()) if seconds > DAYS_30 else seconds
+    return min(seconds + int(time.time()), LAST_DATE) if seconds > DAYS_30 else seconds
 
 
 _ANSWERS = {b"STORED", b"NOT_STORED", b"EXISTS", b"NOT_FOUND"}

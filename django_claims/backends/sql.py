@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from django.db import models
@@ -115,9 +116,14 @@ class Statement:
             cursor = connection.connection.cursor()
             try:
                 cursor.execute(statement, params)
-                return answer(cursor)
-            finally:
-                cursor.close()
+                found = answer(cursor)
+            except BaseException:
+                # After a statement that was broken off, as by Ctrl-C, MariaDB's closing fails: that is not the news.
+                with suppress(connection.Database.Error):
+                    cursor.close()
+                raise
+            cursor.close()
+            return found
         except connection.Database.Error:
             with connection.wrap_database_errors:
                 raise

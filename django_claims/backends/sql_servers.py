@@ -106,6 +106,7 @@ class _Attempt:
         self._connection.claims_numbers = []
         if line is not None:
             self._connection.claims_numbers = [number_of(raw), line.fileno()]
+            os.set_inheritable(number_of(raw), False)  # MariaDB's client leaves it to programs that this one starts
             cuts.set(line, self._ends)
         return raw
 

@@ -43,7 +43,7 @@ from django_claims.holders import Holder
 from django_claims.test import BackendContract
 from django_claims.test.waiting import wait_until
 from tests.backends import cache_racing
-from tests.backends.memcached_server import GivenMemcached, LosesReplies, MemcachedServer, find_memcached
+from tests.backends.memcached_server import LosesReplies, MemcachedServer, find_memcached
 from tests.conftest import missing
 
 BACKEND = "django_claims.backends.cache.CacheBackend"
@@ -61,17 +61,6 @@ def settings_of(store_timeout=5.0, alias="default", **options):
 def need(client):
     if importlib.util.find_spec(CLIENTS[client]) is None:
         missing(f"no {CLIENTS[client]}")
-
-
-@pytest.fixture(scope="session")
-def memcached():
-    """A memcached that the tests share: keep to key prefixes of your own, and flush nothing."""
-    if address := os.environ.get("CLAIMS_TEST_MEMCACHED"):
-        yield GivenMemcached(address)
-        return
-    server = MemcachedServer(program=find_memcached() or missing("no memcached on PATH"))
-    yield server
-    server.stop()
 
 
 @pytest.fixture
@@ -728,6 +717,15 @@ def test_a_31_day_ttl_reaches_the_server_as_31_days(memcached, backend_on, clien
     left = int(memcached.ask(f"mg {backend._keys.lease('job')} t")[4:])
 
     assert 0 <= left - 31 * 24 * 3600 <= 2
+
+
+def test_a_lease_that_would_end_after_the_servers_last_date_is_kept(memcached, backend_on, client):
+    """memcached takes dates to 2038; of a later one it makes one that has gone by, and keeps nothing."""
+    backend = backend_on(memcached, client=client)
+    take(backend, ttl_ms=10**9 * 1000)
+
+    assert isinstance(backend.acquire([request(token="t2")]), Refusal)
+    assert backend.release([ReleaseRequest("job", "t1")]) == [Released.RELEASED]
 
 
 def test_the_store_never_ends_a_lease_before_its_ttl(memcached, backend_on):

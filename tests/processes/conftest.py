@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.backends.sql_servers import MariaDBServer, PostgreSQLServer, Site, server_or_skip
 from tests.processes.children import Child, Worker
 
 
@@ -42,15 +43,45 @@ def redis_store(url, directory):
 
 def new_store(request, directory):
     """Return the store that a fixture's param names."""
-    if request.param == "redis":
+    kind, env = request.param, {"JOBS_STORE": request.param, "JOBS_DIR": str(directory)}
+    if kind == "redis":
         return redis_store(request.getfixturevalue("redis_server").url, directory)
-    return Store("sqlite", {"JOBS_STORE": "sqlite", "JOBS_DIR": str(directory)})
+    if kind == "memcached":
+        env |= {"JOBS_MEMCACHED": request.getfixturevalue("memcached").address, "JOBS_PREFIX": uuid.uuid4().hex}
+    elif kind in SQL_SERVERS:
+        site = request.getfixturevalue(kind)
+        site.ask("DELETE FROM django_claims_lease")
+        env["JOBS_DATABASE"] = json.dumps({**site.server.settings, "NAME": site.name})
+    return Store(kind, env)
+
+
+SQL_SERVERS = {"postgresql": (PostgreSQLServer, "psycopg"), "mariadb": (MariaDBServer, "MySQLdb")}
+
+
+def sql_site(kind):
+    @pytest.fixture(scope="session", name=kind)
+    def site(django_db_blocker):
+        """A database with the table of leases, for the processes alone."""
+        with django_db_blocker.unblock():
+            site = Site(server_or_skip(*SQL_SERVERS[kind]), f"processes-{kind}")
+            site.migrate()
+            yield site
+            site.drop()
+
+    return site
+
+
+postgresql, mariadb = map(sql_site, SQL_SERVERS)
 
 
 @pytest.fixture(params=["redis", "sqlite"])
 def store(request, tmp_path):
     return new_store(request, tmp_path)
 
+
+# For what each backend has to show by itself.
+FURTHER = [pytest.param(kind, marks=pytest.mark.long) for kind in ("memcached", "postgresql", "mariadb", "file")]
+on_all_stores = pytest.mark.parametrize("store", ["redis", "sqlite", *FURTHER], indirect=True)
 
 # For what was shown on both stores by another test; the second one takes its time.
 sqlite_if_long = pytest.mark.parametrize(

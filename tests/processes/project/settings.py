@@ -14,8 +14,24 @@ STATIC_URL = "static/"
 STATIC_ROOT = DIRECTORY / "static"
 INSTALLED_APPS = ["django.contrib.staticfiles", "django_claims", "django_claims.database", "jobs"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(DIRECTORY / "jobs.sqlite3")}}
+BACKEND = "django_claims.backends.database.DatabaseBackend"
+OPTIONS = {}
 
-if STORE == "redis":
+if STORE in ("postgresql", "mariadb"):
+    DATABASES = {"default": json.loads(os.environ["JOBS_DATABASE"])}
+elif STORE == "file":
+    BACKEND = "stores.NearFileBackend"
+    OPTIONS = {"directory": str(DIRECTORY / "leases")}
+elif STORE == "memcached":
+    CACHES = {
+        "default": {
+            "BACKEND": "django.core.cache.backends.memcached.PyMemcacheCache",
+            "LOCATION": os.environ["JOBS_MEMCACHED"],
+            "KEY_PREFIX": os.environ["JOBS_PREFIX"],
+        }
+    }
+    BACKEND = "django_claims.backends.cache.CacheBackend"
+elif STORE == "redis":
     CACHES = {
         "default": {
             "BACKEND": "django_redis.cache.RedisCache",
@@ -24,8 +40,6 @@ if STORE == "redis":
         }
     }
     BACKEND = "django_claims.backends.redis.RedisBackend"
-elif STORE == "sqlite":
-    BACKEND = "django_claims.backends.database.DatabaseBackend"
 
 if STORE == "off":
     CLAIMS = None
@@ -35,6 +49,7 @@ else:
     CLAIMS = {
         "default": {
             "BACKEND": os.environ.get("JOBS_BACKEND", BACKEND),
+            "OPTIONS": OPTIONS,
             **json.loads(os.environ.get("JOBS_CLAIMS", "{}")),
         }
     }

@@ -1,8 +1,10 @@
-"""Backends that say what they are at, so that a test need not guess when."""
+"""Backends that say what they are at, so that a test need not guess when; and one on files in a test's directory."""
 
 import time
 
+from django_claims.backends import file_places
 from django_claims.backends.database import DatabaseBackend
+from django_claims.backends.file import FileBackend
 from django_claims.backends.redis import RedisBackend
 
 
@@ -41,3 +43,10 @@ class SlowToReleaseRedisBackend(SlowToRelease, RedisBackend):
 
 class SlowToReleaseSqliteBackend(SlowToRelease, DatabaseBackend):
     pass
+
+
+class NearFileBackend(FileBackend):
+    pass
+
+
+file_places.temporary_places = list  # where tests have to be
