@@ -82,8 +82,9 @@ def main() -> None:
     with site(whole="uncontended" in given.only or "handover" in given.only) as there:
         for part in given.only:
             began, at = time.monotonic(), load()
-            tables = importlib.import_module(f"benchmarks.{part}").run(there, given.quick)
-            for table in tables:
+            tables = []
+            for table in importlib.import_module(f"benchmarks.{part}").run(there, given.quick):
+                tables.append(table)
                 say(table.markdown())
             print(f"({part}: {time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
             say(f"Load average before and after this part: {at}; {load()}.\n")

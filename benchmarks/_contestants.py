@@ -52,15 +52,26 @@ def memcached_floor(site: Site) -> Take:
     return lambda name: (lambda: client.add(name, b"x" * 260, TTL), lambda: client.delete(name))
 
 
-def file_floor(site: Site) -> Take:
-    fds: list[int] = []
+def file_floor(*, leave: bool) -> Make:
+    """A file that is there, or one that is made and removed each time: who leaves nothing behind pays that."""
 
-    def acquire() -> None:
-        fds.append(os.open(f"{site.folder}/floor", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(fds[-1], b"x" * 300)
+    def make(site: Site) -> Take:
+        fds: list[int] = []
+        path = Path(site.folder) / f"floor-{leave}"
 
-    return lambda name: (acquire, lambda: os.close(fds.pop()))
+        def acquire() -> None:
+            fds.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(fds[-1], b"x" * 300)
+
+        def release() -> None:
+            os.close(fds.pop())
+            if not leave:
+                path.unlink()
+
+        return lambda name: (acquire, release)
+
+    return make
 
 
 def sql_floor(alias: str) -> Make:
@@ -267,7 +278,7 @@ def django_db_mutex(site: Site) -> Take:
 FLOORS: dict[str, Make] = {
     "Redis": redis_floor,
     "memcached": memcached_floor,
-    "files": file_floor,
+    "files": file_floor(leave=True),
     "SQLite": sql_floor("sqlite"),
     "PostgreSQL": sql_floor("default"),
     "MariaDB": sql_floor("mariadb"),
@@ -293,7 +304,7 @@ REDIS_PEERS: dict[str, Make] = {
     "mithril-locks": mithril,
 }
 OTHER_PEERS: dict[str, dict[str, Make]] = {
-    "files": {"filelock": filelock},
+    "files": {"a file made and removed": file_floor(leave=False), "filelock": filelock},
     "PostgreSQL": {"django-pglock": django_pglock, "django-db-mutex": django_db_mutex},
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks._contestants import REDIS_PEERS, client_of
@@ -31,7 +31,7 @@ def server_ms(client: Any, times: int, work: Callable[[], Any]) -> tuple[float, 
     return statistics.median(walls), (cpu() - before) / times * 1e3
 
 
-def run(site: Site, quick: bool) -> list[Table]:
+def run(site: Site, quick: bool) -> Iterator[Table]:
     from django_claims import list_claims
     from django_claims.backends.base import AcquireRequest, ReleaseRequest, RenewRequest
     from django_claims.handler import claim_backends
@@ -78,7 +78,8 @@ def run(site: Site, quick: bool) -> list[Table]:
         table.bars[f"{size:,}"] = pair_cpu * 1e3
     table.bars_unit = "µs of the server for acquire + release"
     client.flushdb()
-    return [table, memory(site, 200 if quick else 2000)]
+    yield table
+    yield memory(site, 200 if quick else 2000)
 
 
 def memory(site: Site, count: int) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks._contestants import FLOOR_WORDS, FLOORS, OTHER_PEERS, REDIS_PEERS, Take, ours, ours_in_with, present
@@ -43,9 +43,8 @@ def once_of(take: Take) -> Callable[[int], Any]:
     return once
 
 
-def run(site: Site, quick: bool) -> list[Table]:
+def run(site: Site, quick: bool) -> Iterator[Table]:
     count_round_trips()
-    tables = []
     for store, aliases in STORES.items():
         if aliases[0] not in site.aliases():
             continue
@@ -70,9 +69,9 @@ def run(site: Site, quick: bool) -> list[Table]:
             table.rows.append(row)
             table.bars[title.replace("*", "").replace("`", "")] = sorted(mine.wall)[len(mine.wall) // 2]
         table.notes += [f"Could not run: {each}" for each in failed]
-        tables.append(table)
+        yield table
     assert SENT[0]
-    return [*tables, looks()]
+    yield looks()
 
 
 def looks() -> Table:
