@@ -256,7 +256,8 @@ def wait_for_no_threads() -> None:
     for heartbeat in list(_all):
         if heartbeat.running:
             heartbeat.call_by(0.0)
-    wait_until(lambda: not threads(), 8)
+    # One that listens to what a store pushes stays for ten seconds after the last who waited.
+    wait_until(lambda: not threads(), 20)
 
 
 class Heard:

@@ -40,7 +40,7 @@ class StatementNow(Now):
 class Told(models.Func):
     """The one value that MariaDB and MySQL tell of an UPDATE or INSERT; just the value elsewhere."""
 
-    output_field = models.BigIntegerField()
+    output_field = models.BigIntegerField()  # pyright: ignore[reportAssignmentType]  # as Django's docs have it
     arity = 1
 
     template = "%(expressions)s"

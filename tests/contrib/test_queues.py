@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -162,8 +163,13 @@ def test_django_rq(load, work, settings, redis_server):
     connection = get_queue(queue).connection
 
     def run():
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         worker = SimpleWorker([get_queue(queue)], connection=connection)
-        worker.work(burst=True, logging_level="CRITICAL")
+        try:
+            worker.work(burst=True, logging_level="CRITICAL")
+        finally:  # which leaves its own behind
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     first = recipe.import_feed.delay(7)
     run()

@@ -19,7 +19,7 @@ from django_claims import ClaimError, claim, draining, shutdown
 from django_claims import heartbeat as heartbeats
 from django_claims.contrib import gunicorn as hooks
 from tests.conftest import missing
-from tests.helpers import claims_settings, stays, tidy, wait_until
+from tests.helpers import claims_settings, stays, tidy, wait_for_no_threads, wait_until
 from tests.processes.children import PROJECT, Child, Worker, end
 from tests.processes.conftest import new_store, redis_store
 
@@ -515,7 +515,9 @@ def test_a_killed_uwsgi_worker_is_found_dead_at_once(uwsgi, redis, looker):
 
 def test_without_threads_an_acquire_is_refused_with_the_name_of_the_option(held, monkeypatch):
     """As in versions of uWSGI that run none unless asked to; those of today always do, so this one is a stand-in."""
-    wait_for_no_threads_of_ours(held)
+    held.release()
+    monkeypatch.setattr(heartbeats, "IDLE_SECONDS", 0.05)
+    wait_for_no_threads()  # one that runs needs no new thread
     monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(has_threads=0))
 
     with pytest.raises(ClaimError, match=r"Claim 'page' was not taken: .*uWSGI .*set enable-threads = true"):
@@ -524,12 +526,6 @@ def test_without_threads_an_acquire_is_refused_with_the_name_of_the_option(held,
     monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(has_threads=1))
     with claim("page") as hold:
         assert hold.held
-
-
-def wait_for_no_threads_of_ours(hold):
-    hold.release()
-    for heartbeat in list(heartbeats._all):
-        heartbeat._reset()
 
 
 # Programs under no server: the rows of docs/shutdown.md that no other test produces.
