@@ -43,8 +43,8 @@ class Directory:
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self._lock = threading.Lock()
-        self._user = 0  # the thread that has the lock
+        self._lock = threading.RLock()  # which knows its thread: see locked()
+        self._user = 0  # the thread that is inside
         self._handles: Handles | None = None
         self._process: tuple[str, int, tuple[int, int]] | None = None  # name, descriptor, of which directory
         self.tokens: set[str] = set()  # granted to this process, and not known to have ended
@@ -77,18 +77,27 @@ class Directory:
         me = threading.get_ident()
         if self._user == me:  # a signal handler came in
             raise OSError(errno.EDEADLK, "this very thread is in the middle of another request")
-        if not self._lock.acquire(timeout=max(seconds, 0.0)):
-            raise TimeoutError(errno.ETIMEDOUT, f"other threads of this process kept it busy for {seconds:.1f} s")
+        handles = None
         try:
+            if not self._lock.acquire(timeout=max(seconds, 0.0)):
+                raise TimeoutError(errno.ETIMEDOUT, f"other threads of this process kept it busy for {seconds:.1f} s")
             self._user = me
             handles = self._lock_file(ends, seconds)
-            try:
-                yield handles
-            finally:
-                fcntl.flock(handles.lock, fcntl.LOCK_UN)
+            yield handles
         finally:
-            self._user = 0
-            self._lock.release()
+            # A signal handler may raise after any call, also after one that has just locked. So no call comes
+            # before the release but in a try of its own, and the lock itself says whether this thread has it.
+            try:
+                used = handles if handles is not None else self._handles
+                if self._user == me and used is not None:
+                    fcntl.flock(used.lock, fcntl.LOCK_UN)
+            finally:
+                if self._user == me:
+                    self._user = 0
+                try:
+                    self._lock.release()
+                except RuntimeError:  # it was not had
+                    pass
 
     def _lock_file(self, ends: float, seconds: float) -> Handles:
         pause = 0.0002

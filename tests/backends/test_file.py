@@ -25,6 +25,7 @@ from django_claims.holders import this_holder
 from django_claims.names import digest
 from django_claims.test import BackendContract
 from django_claims.test.waiting import wait_until
+from tests.helpers import run_in_thread
 
 FILES = "django_claims.backends.file.FileBackend"
 
@@ -530,6 +531,31 @@ def test_a_signal_handler_that_asks_in_the_middle_of_a_request_is_answered(backe
 
 
 # -- fences, news, cleaning ------------------------------------------------------------------
+
+
+class JustLocked:
+    """A lock after which a signal handler raises, as it may between any two steps."""
+
+    def __init__(self, lock):
+        self.real = lock
+
+    def acquire(self, **how):
+        assert self.real.acquire(**how)
+        raise KeyboardInterrupt
+
+    def release(self):
+        self.real.release()
+
+
+def test_an_interrupt_that_comes_as_the_lock_is_had_does_not_keep_it(backend, monkeypatch):
+    assert is_granted(backend)
+    lock = backend._directory._lock
+    monkeypatch.setattr(backend._directory, "_lock", JustLocked(lock))
+    with pytest.raises(KeyboardInterrupt):
+        backend.release([ReleaseRequest("job", "t1")])
+    monkeypatch.setattr(backend._directory, "_lock", lock)
+
+    assert run_in_thread(lambda: backend.release([ReleaseRequest("job", "t1")])) == [Released.RELEASED]
 
 
 def test_fences_grow_though_the_lock_file_lost_what_it_held(backend, directory):

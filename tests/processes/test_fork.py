@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import wait_until
 from tests.processes.children import end
-from tests.processes.conftest import sqlite_if_long
+from tests.processes.conftest import on_all_stores, sqlite_if_long
 
 
 @pytest.fixture
@@ -49,6 +49,7 @@ def test_a_child_does_not_hold_what_its_parent_holds(parent, tmp_path):
     assert parent.ask("verify", "p") is True
 
 
+@on_all_stores
 def test_the_exit_of_a_child_leaves_its_parents_lease(parent, other):
     parent.ask("acquire", "p", ttl=60)
     before = other.ask("lease", "p")
@@ -112,7 +113,7 @@ def test_the_forked_workers_of_a_pool_take_claims_of_their_own(parent):
         assert parent.ask("lease", f"pool-{number}") is None
 
 
-@sqlite_if_long
+@on_all_stores
 def test_a_program_started_by_the_holder_inherits_no_descriptor_of_the_store(parent):
     parent.ask("acquire", "p", ttl=60)
 

@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from tests.helpers import wait_until
-from tests.processes.conftest import sqlite_if_long
+from tests.processes.conftest import on_all_stores, sqlite_if_long
 
 
 @pytest.fixture
@@ -37,6 +37,7 @@ def test_a_live_holder_keeps_out_another_process(pair):
     assert holder.ask("verify", "job") is True
 
 
+@on_all_stores
 @pytest.mark.parametrize("end", [kill, kill_and_leave])
 def test_another_process_of_this_machine_takes_over_from_a_dead_holder_at_once(pair, end):
     holder, rival = pair

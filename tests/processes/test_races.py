@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import wait_until
 from tests.processes.children import Worker
-from tests.processes.conftest import new_store, sqlite_if_long
+from tests.processes.conftest import FURTHER, new_store, sqlite_if_long
 
 RIVALS = 6
 NAME = "command:night.report"
@@ -71,7 +71,7 @@ def assert_is_clean_refusal(text, pid):
     assert f"claims release {NAME} --fence" in break_
 
 
-@pytest.fixture(scope="module", params=["redis", "sqlite"])
+@pytest.fixture(scope="module", params=["redis", "sqlite", *FURTHER])
 def arena(request, tmp_path_factory):
     """A store for all rounds, since six processes take a while to start."""
     return new_store(request, tmp_path_factory.mktemp("arena"))
@@ -151,7 +151,8 @@ def test_one_of_six_gets_a_lease_that_expires(rivals, worker, arena, job, tmp_pa
     won = [answer for answer in answers if answer["fence"] is not None]
     assert len(won) == 1
     assert won[0]["fence"] > old
-    assert all(answer["tries"] > 1 for answer in answers), "all of them were there before it expired"
+    # The kernel ends a lease on files with its holder, before anybody has tried.
+    assert arena.kind == "file" or all(answer["tries"] > 1 for answer in answers), "all saw it expire"
 
 
 def test_one_of_six_takes_over_from_a_dead_holder(rivals, worker, arena, job, gate):

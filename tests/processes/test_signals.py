@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import wait_until
 from tests.processes.children import Worker
-from tests.processes.conftest import Store, redis_store, sqlite_if_long
+from tests.processes.conftest import FURTHER, Store, redis_store, sqlite_if_long
 
 NAME = "command:night.report"
 INTERRUPTED = (130, -signal.SIGINT)
@@ -195,6 +195,12 @@ def test_a_body_that_looks_is_asked_to_stop_also_when_it_runs_without_a_claim(ma
 def test_an_exception_of_a_signal_handler_in_the_middle_of_any_verb_leaves_no_lease(store, other, rounds):
     """Nor a lock that is never let go, nor a dead process: a signal may come between any two steps."""
     assert other.ask("interrupt_verbs", rounds, seconds=90) == []
+    assert other.ask("acquire", "job") is not None
+
+
+@pytest.mark.parametrize("store", FURTHER, indirect=True)
+def test_nor_does_it_on_other_backends(store, other):
+    assert other.ask("interrupt_verbs", 300, seconds=90) == []
     assert other.ask("acquire", "job") is not None
 
 
