@@ -135,7 +135,7 @@ def one_run(site, worker, row):
     elif row.free == "once":
         limit = {"limited": 2.0, "softly_limited": 1.0}.get(row.task, 0.0) + (1.0 if "soft shut" in row.how else 0.0)
         # A billiard child that is over its time is asked first, and killed after some seconds.
-        took = wait_until(lambda: (gone := site.lease(name)) is None or gone.fence != start["fence"], SOON + limit + 5)
+        took = wait_until(lambda: (gone := site.lease(name)) is None or gone.fence != start["fence"], SOON + limit + 25)
         took = clock() - at - limit
         measured(str(row), took)
         assert took < SOON
