@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 
 from django_claims.backends.file_directory import remove
 from django_claims.backends.file_visit import Visit
@@ -10,8 +11,14 @@ from django_claims.clock import clock
 
 CLEAN_SECONDS = 60.0
 SAMPLE = 200
-FREED = 64
-"""Files of its last released names that a process leaves there for its next run of them."""
+FREED = 1000
+"""
+Files of its last released names that a process leaves there for its next run of them.
+
+To make a file and to remove it costs several times what it costs to write into one that is there.
+"""
+TIDIED = 100
+"""Files that are removed in one go, so that others are not kept waiting."""
 
 
 def _remove_if_over(visit: Visit, file: str) -> bool:
@@ -22,21 +29,15 @@ def _remove_if_over(visit: Visit, file: str) -> bool:
     return True
 
 
-def remove_freed(visit: Visit) -> None:
-    """Remove what this process has left, if that is much."""
+def remove_freed(visit: Visit, *, all: bool = False) -> bool:
+    """Remove the oldest files that this process has left, if there are many. Return whether that is to go on."""
     freed = visit.directory.freed
-    if len(freed) > FREED:
-        for file in list(freed)[: -FREED // 2]:
+    too_many = len(freed) - (0 if all else FREED)
+    if too_many > 0:
+        for file in list(islice(freed, min(too_many, TIDIED))):
             del freed[file]
             _remove_if_over(visit, file)
-
-
-def tidy(visit: Visit) -> None:
-    """Remove all that this process has left."""
-    freed = visit.directory.freed
-    for file in list(freed):
-        del freed[file]
-        _remove_if_over(visit, file)
+    return too_many > TIDIED
 
 
 def clean_sometimes(visit: Visit) -> None:

@@ -149,14 +149,15 @@ class Directory:
             os.close(self._process[1])
             self._process = None
 
-    def close(self, tidy: Callable[[Handles], None]) -> None:
-        """Close what nobody needs now; what this process holds needs its lock."""
+    def close(self, tidy: Callable[[Handles], bool]) -> None:
+        """Tidy up, a part at a time; close what nobody needs now. What this process holds needs its lock."""
         if self._handles is None or self._user == threading.get_ident():
             return
-        if Path(self._lock_path).exists():
+        more = True
+        while more and Path(self._lock_path).exists():
             with self.locked(0.5) as handles:
-                tidy(handles)
-                if self._process is not None and not self.tokens:
+                more = tidy(handles)
+                if not more and self._process is not None and not self.tokens:
                     if self._process[2] == handles.identity:
                         remove(self._process[0], handles.processes)
                     self._drop_process()

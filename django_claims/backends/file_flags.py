@@ -9,6 +9,7 @@ from django_claims import conf
 from django_claims.backends import file_cleaning, file_directory
 from django_claims.backends.base import BaseClaimBackend, Notice
 from django_claims.backends.file_directory import directory_of
+from django_claims.backends.file_handles import Handles
 from django_claims.backends.file_news import Flag
 from django_claims.backends.file_places import checked_directory, checked_mode
 from django_claims.backends.file_records import Record
@@ -131,9 +132,12 @@ class FileFlags(BaseClaimBackend):
 
     def close(self) -> None:
         try:
-            self._directory.close(lambda handles: file_cleaning.tidy(Visit(self._directory, handles, self.alias)))
+            self._directory.close(self._tidy)
         except OSError:
             self._directory.forget()  # it is of no use
+
+    def _tidy(self, handles: Handles) -> bool:
+        return file_cleaning.remove_freed(Visit(self._directory, handles, self.alias), all=True)
 
     def describe(self) -> str:
         return f"files in {self._path}"

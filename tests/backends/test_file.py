@@ -613,12 +613,15 @@ def test_news_of_runs_that_are_over_are_left_out_when_others_are_written(backend
     assert "job-" not in (directory / "news").read_text()
 
 
-def test_files_of_released_names_are_removed_by_and_by(backend, directory):
-    for number in range(300):
+def test_files_of_released_names_are_removed_by_and_by(backend, directory, monkeypatch):
+    monkeypatch.setattr(file_cleaning, "FREED", 40)
+    monkeypatch.setattr(file_cleaning, "TIDIED", 7)
+    for number in range(100):
         backend.acquire([request(f"job-{number}")])
         backend.release([ReleaseRequest(f"job-{number}", "t1")])
 
-    assert len(list((directory / "leases").iterdir())) <= file_cleaning.FREED
+    left = {file_of(directory, f"job-{number}") for number in range(60, 100)}
+    assert set((directory / "leases").iterdir()) == left
 
     assert is_granted(backend, "held")
     backend.close()
