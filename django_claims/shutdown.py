@@ -144,7 +144,7 @@ def install() -> Callable[[], None]:
         start_draining(signal.Signals(number).name)
         if callable(before[number]):
             before[number](number, frame)
-        else:
+        elif not _releasing_at_exit:
             raise SystemExit(128 + number)
 
     for name in HANDLED:
@@ -160,13 +160,22 @@ def install() -> Callable[[], None]:
     return undo
 
 
+_releasing_at_exit = False
+"""The process ends as it is, in 5 s at most: a signal's exception would only keep it from releasing."""
+
+
 def _at_exit() -> None:
-    release_all("exit")
-    for act in last_acts:
-        try:
-            act()
-        except Exception:
-            logger.exception("An act at exit failed")
+    global _releasing_at_exit
+    _releasing_at_exit = True
+    try:
+        release_all("exit")
+        for act in last_acts:
+            try:
+                act()
+            except Exception:
+                logger.exception("An act at exit failed")
+    finally:
+        _releasing_at_exit = False
 
 
 atexit.register(_at_exit)

@@ -311,6 +311,36 @@ def test_a_process_that_ends_lets_go_of_what_it_holds():
     assert done.stderr == ""
 
 
+def test_a_signal_that_comes_as_a_process_lets_go_at_its_end_does_not_keep_it_from_that():
+    """As a supervisor that asks twice; an exception in a callback at exit would go nowhere but to stderr."""
+    script = """
+        from django.conf import settings
+        settings.configure(
+            CLAIMS={"default": {"BACKEND": "tests.helpers.FlakyBackend"}}, INSTALLED_APPS=["django_claims"]
+        )
+        import atexit, django, os, signal
+        atexit.register(lambda: print("free", claim("x").available(), flush=True))  # runs after ours
+        django.setup()
+        from django_claims import claim, shutdown
+        from tests.helpers import faults
+        def release(real, requests):
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGHUP)
+            return real(requests)
+        faults.on("release", release)
+        shutdown.install()
+        hold = claim("x").acquire()
+        os.kill(os.getpid(), signal.SIGTERM)
+    """
+
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": "."},
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "free True\n", "")
+
+
 def test_releasing_all_while_others_take_and_leave_is_safe():
     errors, over = [], threading.Event()
 

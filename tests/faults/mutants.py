@@ -28,9 +28,10 @@ from django_claims.leases import StopFlag
 
 @dataclass(frozen=True)
 class Mutant:
-    """Under `nemeses`, in a round with `how`, it breaks one of `rules`."""
+    """Under `nemeses`, in a round with `how`, it breaks `rule`, and the checker `says` (a pattern) what it is."""
 
-    rules: tuple[str, ...]
+    rule: str
+    says: str
     nemeses: tuple[str, ...] = ()
     backend: type | None = None
     patch: Callable[[], None] | None = None
@@ -203,31 +204,38 @@ def no_fork_check() -> None:
 CLINGING = {"operations": {"cling": 60}, "long_stops": True}
 
 MUTANTS = {
-    "release_without_owner": Mutant(("I1", "I3"), ("stop",), ReleaseWithoutOwner),
-    "renew_that_creates": Mutant(("I1", "I2", "I3"), ("wipe", "stop"), RenewThatCreates),
-    "check_then_set": Mutant(("I1",), (), CheckThenSet, how={"names": 1}),
-    "fence_that_resets": Mutant(("I2",), (), FenceThatResets),
-    "stop_by_name": Mutant(("I8",), (), StopByName, how={"operations": {"stop": 30, "long": 30}}),
-    "zombie_after_release": Mutant(("I6",), ("lose_reply", "cut"), ZombieAfterRelease, renew_zombies),
+    "release_without_owner": Mutant(
+        "I3", r"ended its run .* after another had been granted", ("stop",), ReleaseWithoutOwner, how=CLINGING
+    ),
+    "renew_that_creates": Mutant(
+        "I3", r"(renewed|ended) its run .* after another had been granted", ("wipe", "stop"), RenewThatCreates
+    ),
+    "check_then_set": Mutant("I1", r"before the run of .* could have ended", (), CheckThenSet, how={"names": 1}),
+    "fence_that_resets": Mutant("I2", r"two runs have fence 1,", (), FenceThatResets),
+    "stop_by_name": Mutant(
+        "I8", r"saw a stop that was not for it", (), StopByName, how={"operations": {"stop": 30, "long": 30}}
+    ),
+    "zombie_after_release": Mutant(
+        "I6", r"asked to renew .* after its release", ("lose_reply", "cut"), ZombieAfterRelease, renew_zombies
+    ),
     "held_is_a_flag": Mutant(
-        ("I4",), ("stop",), patch=held_is_a_flag, seconds=6,
-        how={"operations": {"eager": 1}, "spec": {"only": True}, "long_stops": True, "names": 1},
+        "I4", r"said held .* after its deadline", ("starve",), patch=held_is_a_flag, how={"spec": {"only": True}}
     ),
-    "host_name_as_token": Mutant(("I1", "I2", "I3", "I4", "I6"), (), patch=host_name_as_token),
-    "renewed_after_lost": Mutant(
-        ("I4",), ("stop",), patch=renewed_after_lost, how={**CLINGING, "spec": {"doubts": 1}}
-    ),
-    "no_fork_check": Mutant(("I3", "I10"), ("fork",), patch=no_fork_check),
-}  # fmt: skip
-
-
-UNCAUGHT = {
+    # They believe until all but the end of the lease, so that so late an answer lets them believe beyond it.
     "deadline_from_reply": Mutant(
-        ("I4",), ("late_then_silent",), patch=deadline_from_reply, seconds=6.5,
-        how={"operations": {"cling": 600}, "names": 5, "ttl": 2.4, "all_proxied": True},
+        "I4", r"said held .* after its deadline", ("late_then_silent",), patch=deadline_from_reply, seconds=6,
+        how={
+            "operations": {"cling": 1}, "direct": {"wait": 1}, "names": 4, "ttl": 2.4,
+            "spec": {"only": True, "recipe": {"heartbeat": 0.8, "renew_deadline": 2.36}},
+        },
     ),
+    "host_name_as_token": Mutant("I6", r"token .* is shared by", (), patch=host_name_as_token),
+    "renewed_after_lost": Mutant(
+        "I4", r"said held after it had said lost", ("stop",), patch=renewed_after_lost,
+        how={**CLINGING, "spec": {"doubts": 1}},
+    ),
+    "no_fork_check": Mutant("I3", r"f1 (ended|renewed) the lease of", ("fork",), patch=no_fork_check),
 }  # fmt: skip
-"""Six rounds do not find these."""
 
 
 def backends(mutant: str) -> list[type]:

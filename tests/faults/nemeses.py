@@ -247,7 +247,7 @@ class LateThenSilent(OfServer):
         proxy = self.store.proxy
         self.round.holder(3)
         # Below the store timeout of workers (a sixth of their TTL), or there is no answer at all.
-        proxy.delay = 0.08 * self.ttl
+        proxy.delay = 0.1 * self.ttl
         self.round.pause_for(0.45 * self.ttl)
         proxy.swallows = "requests"
         self.round.pause_for(1.2 * self.ttl)

@@ -21,9 +21,10 @@ from tests.faults.checker import Checker, Terms
 from tests.faults.history import Writer, read
 from tests.faults.spawner import Spawner
 from tests.faults.stores import Store, make_guard
+from tests.faults.workers import WHERE
 
 TTL = 1.2
-DROPPED = re.compile(r"Exception ignored in:.*?\nSystemExit: 1\d\d\n", re.DOTALL)
+DROPPED = re.compile(r"Exception ignored in.*?\nSystemExit: 1\d\d\n", re.DOTALL)
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Round:
     terms: dict[str, Any] = field(default_factory=dict)
     follow_dead: bool = True
     long_stops: bool = False  # all of them longer than the TTL
-    all_proxied: bool = False  # else half of the workers, so that somebody can take over
+    direct: dict[str, float] = field(default_factory=dict)  # what those do that do not go through the proxy, if else
 
     def run(self) -> Checker:
         """Do it, and return the judgement; the history stays in the directory."""
@@ -98,10 +99,11 @@ class Round:
     # -- workers -----------------------------------------------------------------------------------
 
     def specification(self, process: str, *, proxied: bool) -> dict[str, Any]:
+        operations = self.operations if proxied else self.direct or self.operations
         return {
             "p": process, "dir": str(self.directory), "log": str(self.directory / f"{process}.log"),
             "kind": self.store.kind, "settings": self.store.settings(proxied=proxied), "names": self.all_names,
-            "ttl": self.ttl, "seed": self.seed, "ends": self.ends, "operations": self.operations,
+            "ttl": self.ttl, "seed": self.seed, "ends": self.ends, "operations": operations,
             "mutant": self.mutant, "guard": self.guard, "pause": self.pause, "follow_dead": self.follow_dead,
             "store": self.store.name, "threads": self.workers, **self.spec,
         }  # fmt: skip
@@ -111,8 +113,8 @@ class Round:
         with self.lock:
             slot.generation += 1
             slot.process = f"w{slot.number}.{slot.generation}"
-            proxied = self.all_proxied or slot.number % 2 == 0
-            slot.pid = self.spawner.spawn(self.specification(slot.process, proxied=proxied))
+            # Half of them, so that somebody can take over.
+            slot.pid = self.spawner.spawn(self.specification(slot.process, proxied=slot.number % 2 == 0))
             slot.stopped = False
 
     def signal(self, slot: Slot, number: signal.Signals) -> bool:
@@ -201,7 +203,8 @@ class Round:
                 os.kill(slot.pid, signal.SIGCONT)
         left = self.spawner.wait([slot.pid for slot in started], 15 + self.ttl * 3)
         for slot in started:
-            if slot.pid in left:
+            if slot.pid in left and self.signal(slot, WHERE):
+                time.sleep(0.5)  # to write it down
                 self.signal(slot, signal.SIGKILL)
         self.spawner.wait(left, 10)
         return left

@@ -153,18 +153,19 @@ def _work(spec: dict[str, Any]) -> None:
     log = os.open(spec["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(log, 2)
     # As at the end of a program: what is registered with atexit runs, and SystemExit says with which code.
-    code = 0
+    code = 1
     try:
-        workers.run(spec)
-    except SystemExit as ending:
-        code = ending.code if isinstance(ending.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    # What the interpreter tears down after that costs a busy machine seconds, and shows nothing.
-    atexit._run_exitfuncs()
-    sys.stderr.flush()
-    os._exit(code)
+        try:
+            workers.run(spec)
+            code = 0
+        except SystemExit as ending:
+            code = ending.code if isinstance(ending.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
+        atexit._run_exitfuncs()
+    finally:  # also by a signal's exception that comes late: it must not go on as the process that was forked
+        # What the interpreter tears down after that costs a busy machine seconds, and shows nothing.
+        os._exit(code)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import logging
 import os
@@ -25,6 +26,8 @@ from django_claims.clock import clock
 from tests.faults import mutants, recording
 from tests.faults.history import Writer, digest
 
+WHERE = signal.SIGUSR2
+"""Has a worker write to its log where each of its threads stands."""
 GAP = 0.03
 TICK = 0.015
 OPERATIONS = {
@@ -35,6 +38,7 @@ OPERATIONS = {
 def run(spec: dict[str, Any]) -> None:
     """Be a worker until it is over."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # dies with the spawner
+    faulthandler.register(WHERE, all_threads=True, chain=False)
     writer = Writer(Path(spec["dir"]), spec["p"])
     threading.Thread(target=_tick, args=(writer,), daemon=True).start()
     recording.install(spec["kind"], writer, mutants.backends(spec["mutant"]))
@@ -143,7 +147,7 @@ class Worker:
     def claim(self, *names: str, **recipe: Any) -> Any:
         from django_claims import claim_all
 
-        recipe.setdefault("ttl", self.ttl)
+        recipe = {"ttl": self.ttl, **self.spec.get("recipe", {}), **recipe}
         return claim_all(*(names or (self.name(),)), follow_dead=self.spec["follow_dead"], **recipe)
 
     @contextlib.contextmanager
@@ -160,8 +164,12 @@ class Worker:
             publish(self.spec, False)
             self.writer.write("over", **about, t=clock(), lost=str(hold.loss_reason or ""))
 
-    def work(self, hold: Any, seconds: float, each: Callable[[], Any] | None = None) -> None:
-        """Guarded work: look, act, and look again, until it is done or the hold is lost or asked to stop."""
+    def work(self, hold: Any, seconds: float, *, asks: bool = True) -> None:
+        """
+        Guarded work: look, act, and look again, until it is done or the hold is lost or asked to stop.
+
+        One who `asks` the store now and then does not look meanwhile, which may be long.
+        """
         about = {"n": list(hold.names), "tok": digest(hold.token), "fence": hold.fence}
         ends, last, first = clock() + seconds, 0.0, True
         while True:
@@ -176,13 +184,11 @@ class Worker:
                     self.seen_stop = about["tok"]
                     self.writer.write("stopseen", **about, t=clock())
                 break
-            if each is not None:
-                each()
             if t >= ends:
                 break
-            if self.random.random() < 0.02:
+            if asks and self.random.random() < 0.02:
                 hold.checkpoint(done=1, total=2, note="half")
-            elif self.random.random() < 0.01:
+            elif asks and self.random.random() < 0.01:
                 hold.renew()
             time.sleep(self.random.uniform(0.001, 0.008))
         if last:
@@ -239,27 +245,14 @@ class Worker:
                 end()
 
     def cling(self) -> None:
-        """Hold for as long as it may be."""
+        """Hold for as long as it may be, and do nothing but look."""
         if hold := self.claim().acquire():
             end = self.watch(hold)
             try:
                 with self.opened(hold):
-                    self.work(hold, min(4 * self.ttl, self.spec["ends"] - clock()))
+                    self.work(hold, min(4 * self.ttl, self.spec["ends"] - clock()), asks=False)
             finally:
                 end()
-
-    def eager(self) -> None:
-        """Hold, and look without a pause: the first to run when the process goes on after a stop."""
-        if hold := self.claim().acquire():
-            with self.opened(hold):
-                tok, ends, last = digest(hold.token), min(clock() + 4 * self.ttl, self.spec["ends"]), clock()
-                sys.setswitchinterval(0.15)  # others wait for so long, as behind a call into C
-                while (t := clock()) < ends and hold.held:
-                    if t - last > GAP:
-                        self.writer.write("act", tok=tok, t=t)
-                    last = t
-                sys.setswitchinterval(0.005)
-                self.writer.write("act", tok=tok, t=last)
 
     def wait(self) -> None:
         """Wait in vain or not."""
