@@ -128,7 +128,7 @@ class DatabaseBackend(DatabaseGranting):
         if request.rest_ms:
             changed = tables.REST.run(connection, rest_us=request.rest_ms * 1000, **owner)
         else:
-            changed = tables.END.run(connection, **owner)
+            changed = tables.END.run(connection, **owner) or tables.END_FLAGGED.run(connection, **owner)
         return Released.RELEASED if changed else self._not_ended(self._look(connection, request.name))
 
     def _not_ended(self, row: Any) -> Released:

@@ -15,6 +15,7 @@ after old rows were cleaned up.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,7 +39,7 @@ from django_claims.names import digest
 CLEAN_SECONDS = 60.0
 MOST_KNOWN = 10_000
 """Names that this process was granted last, and so is likely to find free without a look."""
-_cleaned_at: dict[str, float] = {}
+_clean_at: dict[str, float] = {}
 
 
 class _Overtaken(Exception):
@@ -160,11 +161,24 @@ class DatabaseGranting(DatabaseHanding):
     def _clean(self, connection: Any) -> None:
         """Forget, now and then and not many at once, names that nobody has used for a day."""
         now = clock()
-        if now - _cleaned_at.get(self._database_alias, -CLEAN_SECONDS) >= CLEAN_SECONDS:
-            _cleaned_at[self._database_alias] = now
-            old = [str(found[0]) for found in tables.OLD.fetch(connection)]
-            if old:
-                tables.forget_many(len(old)).run(connection, **numbered("digest", old))
+        if now < _clean_at.get(self._database_alias, now):
+            return
+        _clean_at[self._database_alias] = now + CLEAN_SECONDS
+        some = tables.SOME.fetch(connection, start=secrets.token_hex(32))  # somewhere among the digests
+        if len(some) < tables.SAMPLE:
+            some += tables.SOME.fetch(connection, start="")
+        old = list(
+            {
+                str(key): None
+                for key, expires_us, news_until_us, now_us in some
+                if expires_us < now_us - tables.DAY_US and news_until_us < now_us
+            }
+        )
+        for at in range(0, len(old), tables.BATCH):
+            batch = old[at : at + tables.BATCH]
+            tables.forget_many(len(batch)).run(connection, **numbered("digest", batch))
+        if len(old) > tables.SAMPLE // 2:
+            _clean_at[self._database_alias] = now + 1.0  # there is more of it
 
     def _push_back(self, connection: Any, requests: Sequence[AcquireRequest] | Sequence[RenewRequest]) -> int:
         """Move the expiry of the leases that their owner still has, by one statement for each TTL. Return how many."""

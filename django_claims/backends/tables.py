@@ -7,7 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from django.db.models import Case, CharField, F, Q, Value, When
-from django.db.models.functions import Greatest, Least
+from django.db.models.functions import Greatest
 
 from django_claims.backends.base import FORMAT
 from django_claims.backends.records import read_flag
@@ -32,6 +32,8 @@ FOREVER = 2**62
 DAY_US = 86_400_000_000
 BATCH = 300
 """Names in one statement: SQLite takes some 999 parameters."""
+SAMPLE = 200
+"""Rows that are looked at in one go for old ones."""
 
 _Row = namedtuple("_Row", [*FIELDS, "now"])  # type: ignore[misc]  # mypy wants them spelled out
 
@@ -92,9 +94,8 @@ NEW = Statement(lambda: insert(digest=text("digest"), name=text("name"), **grant
 by_the_clock: dict[str, Any] = {**granted, "acquired_us": StatementNow()}
 TAKE_FREE = Statement(
     lambda: update(
-        the_row.filter(expires_us__lte=Now()).exclude(kept),
-        # First, as MariaDB goes from left to right, and the TTL is that of the run before.
-        news_until_us=Least(F("news_until_us"), Now() + F("ttl_ms") * 1000),
+        # Without news, so that nothing has to be written of them: there is an index on those.
+        the_row.filter(expires_us__lte=Now(), news_until_us__lte=Now()).exclude(kept),
         **{**by_the_clock, "fence": Told(Greatest(F("fence") + 1, StatementNow()))},
     ),
     tells=True,
@@ -107,7 +108,8 @@ NEW_BY_THE_CLOCK = Statement(
 )
 WRITE_PROGRESS = Statement(lambda: update(owned, progress=text("progress")))
 SEE_FLAG = Statement(lambda: update(owned.filter(flag_seen_us=0).exclude(flag_kind=""), flag_seen_us=Now()))
-END = Statement(lambda: update(owned, token="", expires_us=Now(), **NOTHING, **no_run_flag))
+END = Statement(lambda: update(owned.filter(flag_kind=""), token="", expires_us=Now(), **NOTHING))
+END_FLAGGED = Statement(lambda: update(owned, token="", expires_us=Now(), **NOTHING, **no_run_flag))
 REST = Statement(
     lambda: update(owned, token="", kind=RESTING, expires_us=Now() + Slot("rest_us"), **NOTHING, **no_run_flag)
 )
@@ -172,8 +174,14 @@ CLEAR = Statement(
 )
 NEWS = Statement(lambda: select(rows.filter(news_until_us__gt=Now())))
 LIVE = Statement(lambda: rows.filter(expires_us__gt=Now()).values_list("name").query)
-OLD = Statement(
-    lambda: rows.filter(expires_us__lt=Now() - DAY_US, news_until_us__lt=Now()).values_list("digest")[:100].query
+SOME = Statement(
+    lambda: (
+        rows.filter(digest__gte=text("start"))
+        .order_by("digest")
+        .annotate(now=Now())
+        .values_list("digest", "expires_us", "news_until_us", "now")[:SAMPLE]
+        .query
+    )
 )
 
 

@@ -1,8 +1,10 @@
 """
 The table of leases: one row a name that was ever claimed, until a day after its last end.
 
-A row outlives its lease, since it keeps the last fence. Times are microseconds after 1970 by
-the database's clock, so that no time zone and no driver comes between two processes.
+A row outlives its lease, since it keeps the last fence. There is no index on what each acquire
+and release writes: it would cost more than all the rest, and only listings would use it. Times
+are microseconds after 1970 by the database's clock, so that no time zone and no driver comes
+between two processes.
 """
 
 from django.db import models
@@ -25,7 +27,7 @@ class LeaseRow(models.Model):
     heartbeat_ms = models.BigIntegerField()
     acquired_us = models.BigIntegerField()
     renewed_us = models.BigIntegerField()
-    expires_us = models.BigIntegerField(db_index=True)
+    expires_us = models.BigIntegerField()
     flag_kind = models.CharField(max_length=1)  # '' none, 'r' of the run, 'k' kept
     flag_ends_us = models.BigIntegerField()  # of a kept one; 0 is never
     flag_asked_us = models.BigIntegerField()

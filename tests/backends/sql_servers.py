@@ -385,7 +385,7 @@ def site(module_site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """The site of the module, with an empty table and as it was set up."""
     before = copy.deepcopy(module_site.entry)
     module_site.ask("DELETE FROM django_claims_lease")
-    monkeypatch.setattr(database_granting, "_cleaned_at", {})
+    monkeypatch.setattr(database_granting, "_clean_at", {})
     yield module_site
     module_site.forget()
     module_site.entry = connections.settings[module_site.alias] = before

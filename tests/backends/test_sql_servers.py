@@ -444,7 +444,7 @@ def test_fences_grow_after_old_rows_were_cleaned_up(site, monkeypatch):
     backend = site.backend()
     fences = [backend.acquire([request(f"old-{number}", ttl_ms=1)])[0].fence for number in range(3)]
     site.ask("UPDATE django_claims_lease SET expires_us = expires_us - 90000000000")
-    monkeypatch.setattr(database_granting, "_cleaned_at", {})
+    monkeypatch.setattr(database_granting, "_clean_at", {})
 
     backend.acquire([request("new")])
 

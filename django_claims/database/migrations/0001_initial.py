@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                 ("heartbeat_ms", models.BigIntegerField()),
                 ("acquired_us", models.BigIntegerField()),
                 ("renewed_us", models.BigIntegerField()),
-                ("expires_us", models.BigIntegerField(db_index=True)),
+                ("expires_us", models.BigIntegerField()),
                 ("flag_kind", models.CharField(max_length=1)),
                 ("flag_ends_us", models.BigIntegerField()),
                 ("flag_asked_us", models.BigIntegerField()),
