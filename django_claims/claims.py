@@ -33,7 +33,7 @@ OnLost = Literal["flag", "raise", "cancel", "interrupt"]
 _opened: ContextVar[tuple[tuple[Any, Hold], ...]] = ContextVar("django_claims_opened", default=())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: with them, Python 3.11 says nonsense of `claim.name = …`
 class Claim:
     """
     The recipe of a claim: a name and how to hold it. Made by `claim()`, free to share.

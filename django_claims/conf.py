@@ -288,12 +288,23 @@ def timing_problem(ttl_ms: int, heartbeat_ms: int, renew_deadline_ms: int) -> st
     return ""
 
 
+_OPTION_TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "key_prefix": (str, "text"),
+    "version": ((int, str), "a version as in CACHES"),
+    "trust_add": (bool, "True or False"),
+}
+
+
 def option_problem(options: Mapping[str, Any], known: tuple[str, ...], alias: str) -> str:
-    """Return what is wrong with the keys of OPTIONS, or ''."""
+    """Return what is wrong with the keys of OPTIONS, or with the kind of a value, or ''."""
     for key in options:
         if key not in known:
             names = ", ".join(known) or "none"
             return (
                 f"CLAIMS[{alias!r}]['OPTIONS'] has the unknown key {key!r}{_did_you_mean(key, known)} (known: {names})."
             )
+        kinds, what = _OPTION_TYPES.get(key, (object, ""))
+        value = options[key]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds not in (bool, object)):
+            return f"CLAIMS[{alias!r}]['OPTIONS'][{key!r}] should be {what}, not {value!r}."
     return ""

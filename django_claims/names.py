@@ -97,19 +97,20 @@ def _written(value: Any, name: str) -> str:
             label = value._meta.concrete_model._meta.label_lower  # type: ignore[union-attr]
             return f"{label}={_written(key[0] if len(key) == 1 else key, name)}"
         case str():
-            return f"'{value}'" if _plain(value) else f"'{quote(value, safe=' ', errors='surrogatepass')}'"
+            plain = str.__str__(value)  # of an enum of text too, which Python would write by its member's name
+            return f"'{plain}'" if _plain(plain) else f"'{quote(plain, safe=' ', errors='surrogatepass')}'"
         case int():
             return str(int(value))
         case enum.Enum():  # after str and int: a TextChoices member is the text that it stands for
             return f"{type(value).__module__}.{type(value).__qualname__}.{value.name}"
         case float():
-            return f"float={value!r}"
+            return f"float={float(value) + 0.0!r}"  # minus zero is zero
         case decimal.Decimal():
             return f"decimal={_written_decimal(value)}"
         case uuid.UUID():
             return f"uuid={value}"
         case dt.datetime():  # before date: every datetime is one
-            return f"datetime={value.isoformat()}"
+            return f"datetime={_in_utc(value).isoformat()}"
         case dt.date():
             return f"date={value.isoformat()}"
         case dt.time():
@@ -161,6 +162,16 @@ def _written_decimal(value: decimal.Decimal) -> str:
     if digits in ((), (0,)):
         return "0"
     return str(decimal.Decimal((sign, digits, exponent))).upper()
+
+
+def _in_utc(value: dt.datetime) -> dt.datetime:
+    """Return one moment in one form: a form has it in the user's zone, and the database in UTC."""
+    if value.utcoffset() is None:
+        return value
+    try:
+        return value.astimezone(dt.UTC)
+    except OverflowError:  # at either end of the calendar
+        return value
 
 
 def _plain(text: str) -> bool:

@@ -73,6 +73,8 @@ def test_a_recipe_is_frozen_and_two_equal_ones_are_equal():
 
     with pytest.raises(dataclasses.FrozenInstanceError):
         recipe.ttl_ms = 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recipe.name = "y"
     assert recipe == claim("x", ttl=5)
     assert pickle.loads(pickle.dumps(recipe)) == recipe
 

@@ -319,6 +319,25 @@ def test_an_unknown_option_is_told_with_what_was_meant(settings):
         claim("x").acquire()
 
 
+@pytest.mark.parametrize(
+    "backend, option, value, should",
+    [
+        ("cache.CacheBackend", "trust_add", "no", "True or False"),
+        ("cache.CacheBackend", "key_prefix", None, "text"),
+        ("redis.RedisBackend", "key_prefix", 5, "text"),
+        ("redis.RedisBackend", "version", None, "a version as in CACHES"),
+        ("redis.RedisBackend", "version", True, "a version as in CACHES"),
+        ("sharded.ShardedBackend", "version", 1.5, "a version as in CACHES"),
+    ],
+)
+def test_an_option_of_another_kind_is_told_with_its_value(settings, backend, option, value, should):
+    settings.CACHES = {"default": REDIS_CACHE}
+    settings.CLAIMS = {"default": {"BACKEND": f"django_claims.backends.{backend}", "OPTIONS": {option: value}}}
+
+    with pytest.raises(InvalidClaimsSetting, match=rf"\['{option}'\] should be {should}, not {value!r}\."):
+        claim("x").acquire()
+
+
 def test_a_memory_clock_is_a_callable(settings):
     settings.CLAIMS = {"default": {"BACKEND": MEMORY, "OPTIONS": {"clock": 5}}}
 

@@ -50,6 +50,10 @@ class Number(enum.IntEnum):
     ONE = 1
 
 
+class Text(str, enum.Enum):  # noqa: UP042  # as older code has it: Python writes it by its member's name
+    RED = "red"
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -154,8 +158,20 @@ def test_the_same_key_in_another_spelling_is_the_same_name():
     assert name(decimal.Decimal("1.0")) == name(decimal.Decimal("1.00"))
     assert name((5,)) == name(5)
     assert name(Kind.BIG) == name("big")
+    assert name(Text.RED) == name("red")
     assert name(Number.ONE) == name(1)
+    assert name(-0.0) == name(0.0)
     assert name(ProxyShop(pk=1)) == name(Shop(pk=1))
+
+
+def test_one_moment_is_one_name_in_whatever_zone_it_is_given():
+    stored = dt.datetime(2026, 6, 1, 10, tzinfo=dt.UTC)
+    typed = stored.astimezone(ZoneInfo("Europe/Berlin"))
+    first_of_all = dt.datetime.min.replace(tzinfo=dt.timezone(dt.timedelta(hours=1)))  # UTC has none such
+
+    assert claim("x", key=typed).name == claim("x", key=stored).name
+    assert claim("x", key=stored.replace(tzinfo=None)).name != claim("x", key=stored).name
+    assert claim("x", key=first_of_all).name == "x:datetime=0001-01-01T00:00:00+01:00"
 
 
 def test_two_decimals_that_differ_late_are_two_names():
