@@ -28,7 +28,7 @@ class AsyncHold(LookingHold):
 
     async def arelease(self) -> ReleaseResult:
         """See release(). Goes on to its end even if the caller is cancelled meanwhile."""
-        return await offload(self.release)
+        return await offload(self.release, at_any_rate=True)
 
     async def averify(self) -> bool:
         """See verify()."""

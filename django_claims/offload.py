@@ -66,6 +66,16 @@ def _done_here(func: Callable[[], T]) -> Future[T]:
     return done
 
 
-async def offload(func: Callable[[], T], *, kind: str = "end") -> T:
-    """Run a function in one of our threads to its end, even if the caller is cancelled meanwhile."""
-    return await asyncio.shield(asyncio.wrap_future(start(func, kind=kind)))
+async def offload(func: Callable[[], T], *, kind: str = "end", at_any_rate: bool = False) -> T:
+    """
+    Run a function in one of our threads to its end, even if the caller is cancelled meanwhile.
+
+    `at_any_rate`: in the thread of the loop if there is no other, as when the interpreter ends.
+    """
+    try:
+        future = start(func, kind=kind)
+    except ClaimError:
+        if not at_any_rate:
+            raise
+        return func()
+    return await asyncio.shield(asyncio.wrap_future(future))

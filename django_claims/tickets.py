@@ -12,6 +12,8 @@ import json
 import secrets
 from dataclasses import dataclass, field
 
+from django_claims.tokens import Token
+
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
@@ -30,11 +32,11 @@ class Ticket:
     @property
     def digest(self) -> str:
         """What the store has of it. As long as an owner token, whose place it takes."""
-        return _letters(hashlib.sha256(self.secret.encode(errors="surrogatepass")).digest()[:16])
+        return Token(_letters(hashlib.sha256(self.secret.encode(errors="surrogatepass")).digest()[:16]))
 
 
 def new_ticket(names: tuple[str, ...], fence: int) -> Ticket:
-    secret = secrets.token_urlsafe(16)
+    secret = Token(secrets.token_urlsafe(16))
     packed = json.dumps([1, secret, fence, *names], ensure_ascii=False, separators=(",", ":"))
     return Ticket(_letters(packed.encode(errors="surrogatepass")), secret, names, fence)
 

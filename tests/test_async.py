@@ -2,6 +2,9 @@
 
 import asyncio
 import inspect
+import subprocess
+import sys
+import textwrap
 import threading
 
 import pytest
@@ -447,6 +450,54 @@ def test_without_a_thread_for_the_try_nothing_is_taken_now_or_later(monkeypatch,
 
         assert faults.count("acquire") == 2
         assert claim("x").lease() is None
+
+
+def test_without_a_thread_for_the_release_it_is_done_by_the_loop(monkeypatch):
+    monkeypatch.setattr(offload, "_executors", {})
+
+    def refuse(kind):
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    async def main():
+        with monkeypatch.context() as patch:
+            async with claim("x"):
+                patch.setattr(offload, "_executor", refuse)
+                raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        asyncio.run(main())
+
+    assert claim("x").lease() is None
+
+
+def test_a_loop_that_outlives_the_main_thread_releases_what_it_holds():
+    program = """
+        import asyncio, threading
+        from django.conf import settings
+
+        settings.configure(CLAIMS={"default": {"BACKEND": "django_claims.backends.memory.MemoryBackend"}})
+        from django_claims import claim
+
+        is_held = threading.Event()
+
+        async def main():
+            try:
+                async with claim("x"):
+                    is_held.set()
+                    while threading.main_thread().is_alive():
+                        await asyncio.sleep(0.01)
+                    raise ValueError("mine")
+            except ValueError as error:
+                print(error, claim("x").lease())
+
+        threading.Thread(target=lambda: asyncio.run(main())).start()
+        is_held.wait(60)
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert run.stdout.split() == ["mine", "None"], run
 
 
 # Sleeping and tracking.

@@ -24,6 +24,7 @@ LAYERS = [
         "offload",
         "database",
         "tickets",
+        "tokens",
     ],
     ["leases"],
     ["backends.messages", "backends.waiters", "backends.base"],

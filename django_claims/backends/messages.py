@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from django_claims.exceptions import BackendUnavailable
 from django_claims.holders import Holder
 from django_claims.leases import Lease, StopFlag
+from django_claims.tokens import Token
 
 FORMAT = 1
 """Stands at the head of every record. A record with a larger number is unreadable, and left alone."""
@@ -17,9 +18,9 @@ FORMAT = 1
 _SECRETS = ("token", "ticket")
 
 
-def new_token() -> str:
+def new_token() -> Token:
     """Return 16 random bytes as 22 characters."""
-    return binascii.b2a_base64(os.urandom(16), newline=False).decode().rstrip("=")
+    return Token(binascii.b2a_base64(os.urandom(16), newline=False).decode().rstrip("="))
 
 
 def without_token(request: Any) -> str:

@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Any
 
 from django_claims.clock import clock
+from django_claims.tokens import Packed
 
 try:
     # redis-py's own packer does as well, in three times the time.
@@ -104,7 +105,11 @@ class Connections:
                 connection._sock.settimeout(left)
                 connection.waits = left
             connection.must_end, connection.reads = ends, 0
-            packed = connection.pack_commands(commands) if _pack is None else [b"".join(map(_pack, commands))]
+            packed = (
+                [*map(Packed, connection.pack_commands(commands))]
+                if _pack is None
+                else [Packed(b"".join(map(_pack, commands)))]
+            )
             connection.send_packed_command(packed, check_health=False)
             # Of the parser, since read_response() of a connection costs as much again as the answer.
             read, answers, first_error = connection._parser.read_response, [], None

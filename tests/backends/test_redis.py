@@ -9,11 +9,15 @@ import signal
 import threading
 import uuid
 from pathlib import Path
+from traceback import TracebackException
 
 import pytest
 from django.core.cache import caches
 from django.test import override_settings
+from django.views.debug import ExceptionReporter
 
+from django_claims import claim
+from django_claims.backends import wire
 from django_claims.backends.base import (
     AcquireRequest,
     AdoptRequest,
@@ -781,6 +785,25 @@ def test_a_server_that_is_down_is_unavailable_at_once(new_redis, backend_on, cac
     server.stop()
 
     assert_unavailable(backend, run, within_seconds=PATIENCE, fresh=fresh)
+
+
+@pytest.mark.parametrize("packer", ["hiredis", "redis-py"])
+def test_an_error_page_shows_no_token(new_redis, backend_on, monkeypatch, packer):
+    if packer == "redis-py":
+        monkeypatch.setattr(wire, "_pack", None)
+    server = new_redis()
+    backend_on(server)
+    hold = claim("job").acquire()
+
+    with server.frozen():
+        for act in (hold.renew, hold.verify, hold.hand_over):
+            with pytest.raises(BackendUnavailable) as caught, within(0.2):
+                act()
+            page = ExceptionReporter(None, caught.type, caught.value, caught.tb).get_traceback_html()
+            seen = "".join(TracebackException.from_exception(caught.value, capture_locals=True).format())
+
+            assert "_exchange" in seen
+            assert hold.token not in page + seen
 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["idle connection", "fresh connection"])
