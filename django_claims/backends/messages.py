@@ -18,7 +18,7 @@ FORMAT = 1
 _SECRETS = ("token", "ticket")
 
 
-def new_token() -> Token:
+def new_token() -> str:
     """Return 16 random bytes as 22 characters."""
     return Token(binascii.b2a_base64(os.urandom(16), newline=False).decode().rstrip("="))
 
