@@ -87,7 +87,9 @@ def _usable_backends() -> list[BaseClaimBackend]:
 
 def message_of(problem: conf.Problem) -> CheckMessage:
     make = Error if problem.is_error else Warning
-    hint = f"{problem.hint} See docs/checks.md#{problem.id.lower()}.".strip()
+    # After lines to paste, on a line of its own.
+    space = "\n" if "\n" in problem.hint else " "
+    hint = f"{problem.hint}{space}See docs/checks.md#{problem.id.lower()}.".strip()
     return make(problem.message, hint=hint, id=f"django_claims.{problem.id}")
 
 

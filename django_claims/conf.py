@@ -165,7 +165,7 @@ def _flat_problems() -> list[Problem]:
         if name.startswith("CLAIMS_") and name not in FLAT_SETTINGS:
             message = f"There is no setting {name}{_did_you_mean(name, FLAT_SETTINGS)}."
             found.append(
-                Problem("W013", message, "Settings: CLAIMS, " + ", ".join(FLAT_SETTINGS), name, is_error=False)
+                Problem("W013", message, f"Settings: CLAIMS, {', '.join(FLAT_SETTINGS)}.", name, is_error=False)
             )
     read_only = getattr(django_settings, "CLAIMS_ADMIN_READ_ONLY", False)
     if not isinstance(read_only, bool):
@@ -219,7 +219,7 @@ def _parse(alias: Any, params: Any) -> tuple[AliasSettings | None, list[Problem]
             wrong(
                 "E002",
                 f"{where} has the unknown key {key!r}{_did_you_mean(key, ALIAS_KEYS)}.",
-                "Keys: " + ", ".join(ALIAS_KEYS),
+                f"Keys: {', '.join(ALIAS_KEYS)}.",
             )
     backend = params.get("BACKEND")
     if not isinstance(backend, str) or not backend:

@@ -1,6 +1,7 @@
 """The async twins: the same answers, and nothing left behind by a cancelled task."""
 
 import asyncio
+import contextvars
 import inspect
 import subprocess
 import sys
@@ -125,6 +126,25 @@ def test_async_with_gives_the_hold_and_frees_the_name():
         return hold.held, current_hold(), claim("x").lease()
 
     assert asyncio.run(main()) == (False, None, None)
+
+
+def test_a_task_that_is_created_in_the_block_counts_as_the_holder_and_one_with_a_context_of_its_own_does_not():
+    async def find():
+        with pytest.raises(ClaimHeld) as refused:
+            async with claim("x", timeout=0.01):
+                pytest.fail("entered")
+        return current_hold(), refused.value.reentrant
+
+    async def main():
+        async with claim("x") as hold:
+            inherited = await asyncio.create_task(find())
+            apart = await asyncio.create_task(find(), context=contextvars.Context())
+            return hold, inherited, apart
+
+    hold, inherited, apart = asyncio.run(main())
+
+    assert inherited == (hold, True)
+    assert apart == (None, False)
 
 
 def test_async_with_raises_who_has_it(taken):

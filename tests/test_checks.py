@@ -11,6 +11,7 @@ from django.core.management.base import SystemCheckError
 from django.test import override_settings
 
 import django_claims
+from django_claims import conf
 
 MEMORY = "django_claims.backends.memory.MemoryBackend"
 REDIS = "django_claims.backends.redis.RedisBackend"
@@ -286,3 +287,16 @@ def test_the_page_has_an_anchor_for_each_check_and_none_for_others():
 def test_a_hint_names_the_place_on_the_page():
     with override_settings(CLAIMS=alias(TTL="30")):
         assert found()["E004"].hint == "Leave it out for the default. See docs/checks.md#e004."
+
+
+@pytest.mark.parametrize(
+    ("settings", "id_"),
+    [({"default": {"BACKEND": "django_claims.backends.memory.MemoryBackend"}}, "E101"), (7, "E001")],
+)
+def test_lines_of_a_hint_that_are_to_be_pasted_have_nothing_behind_them(settings, id_):
+    with override_settings(CLAIMS=settings):
+        hint = found(deploy=True)[id_].hint
+        code, _, last = hint.rpartition("\n")
+
+        assert conf.HOW_TO_SET in code
+        assert last == f"See docs/checks.md#{id_.lower()}."

@@ -26,6 +26,8 @@ FOREIGN = {
     # Django's
     "AdminSite", "AppConfig", "BaseCommand", "CommandError", "DummyCache", "LabelCommand", "LocMemCache", "RedisCache",
     "TestCase", "TransactionTestCase", "ChangeList", "bulk_create", "bulk_update", "select_for_update",
+    # Python's
+    "Context", "TaskGroup", "create_task", "gather",
     # of peers and other programs
     "AlreadyQueued", "ConcurrentRateLimiter", "LockError", "LockNotOwnedError", "KillMode", "SuccessExitStatus",
     "TheirScheduler", "TimeoutStopSec", "clear_locks", "revoke",
