@@ -1,6 +1,7 @@
 """Fixtures for all tests."""
 
 import gc
+import importlib
 import os
 import signal
 
@@ -39,6 +40,15 @@ def missing(what):
     if REQUIRED:
         pytest.fail(f"{what}, and CI=true wants it")
     pytest.skip(what)
+
+
+def import_or_missing(*modules):
+    """Import what some tests need and few sites have; leave the test out for want of it, but fail where CI is set."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            missing(f"{module} is not installed")
 
 
 @pytest.fixture(scope="session")

@@ -65,7 +65,6 @@ def test_a_loss_just_before_a_blocking_call_ends_it_too():
 
     with pytest.raises(ClaimLost), claim("x", on_lost="interrupt") as hold:
         threading.Thread(target=tell).start()
-        time.sleep(0.02)
         go.set()
         while not told:
             pass

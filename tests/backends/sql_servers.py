@@ -27,7 +27,7 @@ from django_claims.backends.database import DatabaseBackend
 from django_claims.clock import clock
 from django_claims.conf import AliasSettings
 from django_claims.test.waiting import wait_until
-from tests.conftest import missing
+from tests.conftest import import_or_missing, missing
 from tests.servers import free_port, freeze
 
 DATABASE_BACKEND = "django_claims.backends.database.DatabaseBackend"
@@ -273,8 +273,7 @@ def shared_server(kind: type[SQLServer]) -> Any:
 
 
 def server_or_skip(kind: type[SQLServer], *drivers: str) -> Any:
-    for driver in drivers:
-        pytest.importorskip(driver) if os.environ.get("CI") != "true" else __import__(driver)
+    import_or_missing(*drivers)
     return shared_server(kind) or missing(
         f"no {kind.__name__.removesuffix('Server')} installed, and no {kind.variable}"
     )

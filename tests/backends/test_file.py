@@ -25,6 +25,7 @@ from django_claims.holders import this_holder
 from django_claims.names import digest
 from django_claims.test import BackendContract
 from django_claims.test.waiting import wait_until
+from tests.conftest import missing
 from tests.helpers import run_in_thread
 
 FILES = "django_claims.backends.file.FileBackend"
@@ -430,7 +431,7 @@ def full_disk(tmp_path_factory, monkeypatch):
     """A disk of 64 kB of its own."""
     place = tmp_path_factory.mktemp("disk")
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place]).returncode:
-        pytest.skip("no right to mount")
+        missing("no right to mount")
     monkeypatch.setattr(file_places, "temporary_places", list)
     yield place
     subprocess.run(["umount", "-l", place], check=True)

@@ -19,6 +19,7 @@ from django_claims.conf import AliasSettings
 from django_claims.exceptions import BackendUnavailable
 from django_claims.holders import this_holder
 from django_claims.test.waiting import wait_until
+from tests.conftest import missing
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -227,7 +228,7 @@ def test_a_holder_that_ends_without_release_has_its_name_free_at_once(backend, s
 
 def test_the_kernel_knows_across_pid_namespaces(backend, start):
     if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True).returncode:
-        pytest.skip("no right to make a pid namespace")
+        missing("no right to make a pid namespace")
     holder = start("say(take(), os.getpid())\npid = ask()\n")
     assert holder.hear().startswith("True")
     code = PRELUDE + "say(os.getpid(), take())\n"

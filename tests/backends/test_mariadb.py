@@ -8,6 +8,7 @@ from django.db import OperationalError
 
 from django_claims.test import BackendContract
 from tests.backends.sql_servers import MariaDBServer, site, site_fixture
+from tests.conftest import import_or_missing
 
 __all__ = ["site"]  # a fixture
 
@@ -54,7 +55,7 @@ def test_a_dead_lock_is_tried_anew_and_reaches_no_caller(site):
 @pytest.mark.long
 def test_pymysql_in_place_of_mysqlclient_makes_no_difference(site):
     """In a process of its own: one process has one MySQLdb."""
-    pytest.importorskip("pymysql")
+    import_or_missing("pymysql")
     files = ["tests/backends/test_mariadb.py", "tests/backends/test_sql_servers.py"]
     chosen = "not long and not postgresql and not pymysql and not races and not isolation"
     done = subprocess.run(

@@ -20,7 +20,7 @@ from django_claims.holders import this_holder
 from django_claims.test import BackendContract
 from django_claims.test.waiting import wait_until
 from tests.backends.sql_servers import GivenSQLServer, PostgreSQLServer, site, site_fixture
-from tests.conftest import missing
+from tests.conftest import import_or_missing, missing
 from tests.servers import free_port
 
 __all__ = ["site"]  # a fixture
@@ -47,7 +47,7 @@ def use(backend, turns=1):
 
 
 def test_the_pool_of_the_site_is_neither_used_nor_used_up(site):
-    pytest.importorskip("psycopg_pool")
+    import_or_missing("psycopg_pool")
     site.configure(OPTIONS={"pool": {"min_size": 1, "max_size": 1, "timeout": 5}}, CONN_MAX_AGE=0)
     backend = site.backend()
     wrapper = connections[site.alias]

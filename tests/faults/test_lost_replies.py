@@ -6,7 +6,7 @@ from django.test import override_settings
 from django_claims import ReleaseResult, claim
 from django_claims.backends.scripts import SCRIPTS
 from tests.backends.memcached_server import MemcachedServer, find_memcached
-from tests.conftest import missing
+from tests.conftest import import_or_missing, missing
 from tests.helpers import tidy
 from tests.servers import Proxy
 
@@ -21,7 +21,7 @@ def wire(request, tmp_path):
         cache, location, word = "django_redis.cache.RedisCache", "redis://{}/0", SCRIPTS["release"].sha.encode()
         backend = "django_claims.backends.redis.RedisBackend"
     else:
-        pytest.importorskip("pymemcache")
+        import_or_missing("pymemcache")
         server = MemcachedServer(program=find_memcached() or missing("no memcached on PATH"))
         request.addfinalizer(server.stop)
         cache, location, word = "django.core.cache.backends.memcached.PyMemcacheCache", "{}", b"cas "

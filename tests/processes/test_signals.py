@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import missing
 from tests.helpers import wait_until
 from tests.processes.children import Worker
 from tests.processes.conftest import FURTHER, Store, redis_store, sqlite_if_long
@@ -363,7 +364,7 @@ def test_the_first_process_of_a_container_is_ended_as_any_other(manage, redis, l
     except FileNotFoundError:
         allowed = False
     if not allowed:
-        pytest.skip("unshare may not make a pid namespace here")
+        missing("unshare may not make a pid namespace here")
     command = manage(redis, "report", "--do", "wait", prefix=tool)
     command.says("ready")
     inner = int(subprocess.check_output(["ps", "-o", "pid=", "--ppid", str(command.pid)]))

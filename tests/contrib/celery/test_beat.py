@@ -7,9 +7,6 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
-
-pytest.importorskip("celery")
-
 from celery import Celery
 from celery.beat import Scheduler, Service
 from celery.schedules import crontab

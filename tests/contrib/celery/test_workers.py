@@ -87,7 +87,7 @@ def test_after_a_hard_time_limit_and_after_a_revocation_it_runs_again_and_skips_
         outcomes.append(site.send("limited", 0).get(timeout=15))
         if outcomes[-1] == "done":
             break
-        time.sleep(0.5)
+        time.sleep(0.5)  # between two messages, or all eight are skipped before the limit has come
     assert outcomes[-1] == "done" and outcomes[0]["skipped"] == "held"
     wait_until(lambda: worker.log.count("Task skipped") == len(outcomes) - 1, SECONDS)
 

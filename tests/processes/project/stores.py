@@ -33,7 +33,7 @@ class SlowToRelease:
 
     def release(self, requests):
         print("releasing", flush=True)
-        time.sleep(0.5)
+        time.sleep(0.5)  # so that a signal comes in the middle of it
         return super().release(requests)
 
 

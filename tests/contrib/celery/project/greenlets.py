@@ -56,7 +56,7 @@ def hold(number):
 
 def watch():
     with claim("watched", ttl=2) as mine:
-        time.sleep(0.1)
+        time.sleep(0.1)  # a turn for the greenlet that renews
         gevent.spawn(spin).join()
         return mine.held, mine.lost
 
