@@ -10,11 +10,13 @@ import signal
 from dataclasses import dataclass
 
 import pytest
+import redis
 
 from django_claims import claim
 from django_claims.clock import clock
-from tests.contrib.celery.conftest import measured
+from tests.contrib.celery.conftest import HERE, measured
 from tests.helpers import stays, wait_until
+from tests.processes.children import PROJECT, Child
 
 SOON = 3.0  # for what is to happen at once, on a machine that has other things to do
 ENDED = ("SUCCESS", "FAILURE", "REVOKED", "RETRY")
@@ -193,3 +195,41 @@ def test_a_child_that_is_killed_is_seen_by_its_worker_which_frees_the_claim(site
     one_run(site, worker, Row("prefork", "SIGKILL of the child", "once", "FAILURE"))
 
     wait_until(lambda: "Released what a dead process held" in worker.log, 30)  # said after it was done
+
+
+@pytest.mark.long
+def test_children_that_are_killed_in_their_first_moment_are_seen_as_well(site):
+    """Each is started in the place of the one before, and is dead before anybody had a look at it."""
+    site.worker()
+
+    sent = [site.send("dies", number) for number in range(4)]
+
+    for number, one in enumerate(sent):
+        start = site.started(one)
+        measured("killed in its first moment", site.free_within(f"task:work.dies:{number}", SOON, start["at"]))
+
+
+def test_a_child_that_its_pool_has_forgotten_before_the_first_look_is_known(site):
+    """What the pool does, in steps: it makes a child, finds it dead, and forgets it; the look comes after that."""
+    path = os.pathsep.join([str(PROJECT), str(PROJECT.parent.parent.parent)])
+    child = Child(str(HERE / "forgets.py"), env={**site.env, "PYTHONPATH": path}, cwd=site.directory)
+    try:
+        done = child.done(40)
+    finally:
+        child.close()
+
+    assert done.code == 0, done.err
+    assert float(done.out) < SOON
+    assert "Released what a dead process held" in done.err
+
+
+@pytest.mark.long
+def test_a_worker_that_has_found_its_broker_again_still_sees_a_killed_child(site, redis_server):
+    """Celery 5.5 throws away all that it had to do later when a connection is lost."""
+    worker = site.worker(concurrency=2)
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+        client.client_kill_filter(_type="pubsub", skipme=True)
+    wait_until(lambda: "Connection to broker lost" in worker.log, 15)
+
+    one_run(site, worker, Row("prefork", "SIGKILL of the child", "once", "FAILURE"))

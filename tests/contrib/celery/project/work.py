@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -173,6 +174,14 @@ def tries_again(self, fail_until=2):
 def retried():
     tell("start", fence=current_hold().fence)
     raise ValueError("again")
+
+
+@shared_task
+@single_instance(ttl=30, key="number")
+def dies(number):
+    """As the kernel's killer would have it, and before anybody had a look at this process."""
+    tell("start", fence=current_hold().fence)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @shared_task
