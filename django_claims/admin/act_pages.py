@@ -14,11 +14,12 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_claims import conf
-from django_claims.admin import logs, stores
+from django_claims.admin import logs, stores, words
 from django_claims.admin.acts import ACTS, Aim, Outcome, perform
 from django_claims.admin.forms import ReasonForm, form_for, read_aims
 from django_claims.admin.keys import key_of
@@ -27,9 +28,6 @@ from django_claims.admin.rows import Row
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting, UnsupportedFeature
 from django_claims.handler import claim_backends
 from django_claims.leases import Lease, StopFlag
-
-SHOWN = 120
-"""Letters of a name in a message."""
 
 _PLACE = "0key0"
 
@@ -66,7 +64,7 @@ class ActPages(ClaimRights):
         elif act in ("stop", "force_release") and aims[0].fence is None:
             raise BadRequest("Which run? The fence is missing.")
         if not aims:
-            messages.warning(request, _("Nothing was selected that this can be done to."))
+            messages.warning(request, _("Nothing was selected, or nothing that this can be done to."))
             return self._back(request)
         allowed = [aim for aim in aims if self.can_touch(request, act, alias=aim.alias, name=aim.name)]
         if not allowed:
@@ -109,6 +107,8 @@ class ActPages(ClaimRights):
             **self.admin_site.each_context(request),
             "opts": self.model._meta,
             "title": ACTS[act].label,
+            "crumb": capfirst(self.model._meta.verbose_name_plural),
+            "crumb_url": self.page_url("changelist"),
             "act": ACTS[act],
             "rows": rows,
             "notices": report.notices,
@@ -142,7 +142,9 @@ class ActPages(ClaimRights):
         self._say(request, act, aims, outcomes)
         if denied:
             text = ngettext(
-                "%(count)d claim is not yours to touch.", "%(count)d claims are not yours to touch.", denied
+                "%(count)d claim was left alone: you may not do this to it.",
+                "%(count)d claims were left alone: you may not do this to them.",
+                denied,
             )
             messages.warning(request, text % {"count": denied})
         if outcomes[Outcome.DONE] and request.POST.get("from") == "claim" and self.has_view_permission(request):
@@ -191,7 +193,7 @@ def _concerns(act: str, aim: Aim) -> bool:
 
 
 def _named(name: str) -> SafeString:
-    return format_html("<bdi>{}</bdi>", name if len(name) <= SHOWN else name[:SHOWN] + "…")
+    return format_html("<bdi>{}</bdi>", words.short(name))
 
 
 def _said(act: str, outcome: Outcome, name: str) -> SafeString:
@@ -203,11 +205,14 @@ def _said(act: str, outcome: Outcome, name: str) -> SafeString:
         text = _("“{name}” has no stop any more. Nothing was changed.")
     else:
         text = {
-            "stop": _("“{name}” was asked to stop. It ends when the job looks."),
-            "keep_stopped": _("“{name}” is kept stopped: a run that goes on was asked to end, and no other may begin."),
+            "stop": _("“{name}” was asked to stop. It ends when the job next checks for a stop."),
+            "keep_stopped": _(
+                "“{name}” is kept stopped: if it runs, that run was asked to end, and no other may begin."
+            ),
             "clear_stop": _("The stop of “{name}” was cleared: it may run."),
             "force_release": _(
-                "“{name}” was force-released. Its holder, if it lives, is told; until it looks, two may run."
+                "“{name}” was force-released. Its holder is told if it still runs; "
+                "until it notices, two may run at the same time."
             ),
         }[act]
     return format_html(text, name=_named(name))

@@ -34,7 +34,7 @@ ACTS = {
             "stop",
             _("Stop this run"),
             _("Stop the selected runs"),
-            _("Asks this run to end, and no later one. It ends when the job looks."),
+            _("Asks this run to end, and no later one. It ends when the job next checks for a stop."),
             "claims-stop",
         ),
         Act(
@@ -55,7 +55,7 @@ ACTS = {
             "force_release",
             _("Force release"),
             _("Force-release the selected"),
-            _("For a holder that is beyond asking: takes the claim away from it. You are asked once more."),
+            _("For a holder that no longer answers: takes the claim away from it. You are asked to confirm."),
             "claims-force",
         ),
     )

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from django_claims import conf
 from django_claims.admin import keys, logs, stores, words
-from django_claims.admin.act_pages import SHOWN, ActPages
+from django_claims.admin.act_pages import ActPages
 from django_claims.admin.acts import ACTS, Act
 from django_claims.admin.forms import form_for
 from django_claims.admin.listing import PER_PAGE, Listing, Query, browse
@@ -109,7 +109,7 @@ class LiveClaimAdmin(ActPages):
             "is_on": conf.enabled(),
             "is_read_only": conf.admin_read_only(),
             "read_at": now,
-            "read": _("read at %(time)s") % {"time": words.moment(now)},
+            "read": _("read at %(time)s") % {"time": f"{words.moment(now)} ({words.zone()})"},
             "intervals": INTERVALS,
             "list_url": self.page_url("changelist"),
             "act_url": self.page_url("act"),
@@ -132,7 +132,7 @@ class LiveClaimAdmin(ActPages):
             "notices": listing.report.notices,
             "query": query,
             "summary": summary(listing),
-            "said": "; ".join(f"{row.name[:SHOWN]}: {row.state_name}" for row in listing.followed),
+            "said": "; ".join(f"{words.short(row.name)}: {row.state_name}" for row in listing.followed),
             "columns": heads,
             **{f"label_{column['key']}": column["label"] for column in heads},
             "pages": page_links(listing.paginator, listing.page, back),
@@ -165,7 +165,9 @@ class LiveClaimAdmin(ActPages):
             row = self._with_acts(request, row, [act for act in ACTS.values() if self.may(request, act.key)])
         history = logs.of(row.key if parts else key)
         return {
-            "title": row.name if parts or not history else history[0].object_repr,
+            "title": words.short(row.name) if parts or not history else history[0].object_repr,
+            "crumb": capfirst(self.model._meta.verbose_name_plural),
+            "crumb_url": self.page_url("changelist"),
             "subtitle": capfirst(self.model._meta.verbose_name),
             "row": row,
             "is_over": row.state == "ended" and not report.unanswered,
@@ -224,12 +226,12 @@ def _facts(row: Row) -> list[tuple[str, str]]:
         if lease.expires_at:
             said = {"left": row.left, "ttl": words.duration(lease.ttl)}
             facts.append((_("Time left"), _("%(left)s of %(ttl)s, unless it is renewed") % said))
-        facts.append((_("Fence"), row.fence))
+        facts.append((_("Run number (fence)"), row.fence))
         if lease.progress and lease.progress.at:
-            facts.append((_("Progress told"), words.since(lease.progress.at)))
+            facts.append((_("Progress reported"), words.since(lease.progress.at)))
     if flag is not None:
         facts.append((_("Stop asked"), words.since(flag.requested_at) if flag.requested_at else _("yes")))
-        facts += [(_("Stop asked by"), flag.by), (_("Reason of the stop"), flag.reason)]
+        facts += [(_("Stop asked by"), flag.by), (_("Reason for the stop"), flag.reason)]
         seen = words.since(flag.seen_at) if flag.seen_at else _("not yet")
         facts += [(_("Stop seen by the job"), seen), (_("Stop lasts"), words.until(flag))]
-    return [(label, text) for label, text in facts if text]
+    return [(label, words.plain(text)) for label, text in facts if text]

@@ -33,6 +33,18 @@ class FlagRow:
     may_clear: bool
 
     @property
+    def name(self) -> str:
+        return words.plain(self.flag.name)
+
+    @property
+    def by(self) -> str:
+        return words.plain(self.flag.by)
+
+    @property
+    def reason(self) -> str:
+        return words.plain(self.flag.reason)
+
+    @property
     def fence(self) -> str:
         return "" if self.flag.fence is None else str(self.flag.fence)
 

@@ -35,9 +35,14 @@ class KeepForm(ReasonForm):
     until = forms.DateTimeField(
         label=_("Until"),
         required=False,
-        help_text=_("Leave it empty to keep it stopped until somebody clears the stop."),
         widget=forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["until"].help_text = _(
+            "By the clock of %(zone)s. Leave it empty to keep it stopped until somebody clears the stop."
+        ) % {"zone": timezone.get_current_timezone_name()}
 
     def clean_until(self) -> datetime | None:
         until: datetime | None = self.cleaned_data["until"]
@@ -45,7 +50,7 @@ class KeepForm(ReasonForm):
         if until is not None and timezone.is_naive(until):  # USE_TZ = False
             until = timezone.make_aware(until)
         if until is not None and not now < until < now + timedelta(days=36500):
-            raise forms.ValidationError(_("Choose a time to come, or leave it empty."))
+            raise forms.ValidationError(_("Choose a time in the future, or leave it empty."))
         return until
 
 

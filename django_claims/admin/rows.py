@@ -42,7 +42,7 @@ class Bar:
                     "percent": words.number(math.floor(100 * fraction)),
                 }
                 text = _("%(done)s of %(total)s (%(percent)s %%)") % parts
-        return cls(value=value, most=most, text=text, note=progress.note, fraction=fraction)
+        return cls(value=value, most=most, text=text, note=words.plain(progress.note), fraction=fraction)
 
 
 def _is_number(value: object) -> bool:
@@ -65,6 +65,11 @@ class Row:
     @cached_property
     def key(self) -> str:
         return key_of(self.alias, self.name)
+
+    @cached_property
+    def shown(self) -> str:
+        """The name, to be read. Forms send the name itself."""
+        return words.plain(self.name)
 
     @property
     def fence(self) -> str:
@@ -101,7 +106,7 @@ class Row:
 
     @property
     def host(self) -> str:
-        return self.lease.holder.host if self.lease and self.lease.holder else ""
+        return words.plain(self.lease.holder.host) if self.lease and self.lease.holder else ""
 
     @property
     def pid(self) -> str:
@@ -113,11 +118,15 @@ class Row:
 
     @property
     def select_label(self) -> str:
-        return _("Select %(name)s") % {"name": self.name}
+        return _("Select %(name)s") % {"name": self.shown}
+
+    @property
+    def reason(self) -> str:
+        return words.plain(self.flag.reason) if self.flag else ""
 
     @property
     def label(self) -> str:
-        return self.lease.holder.label if self.lease and self.lease.holder else ""
+        return words.plain(self.lease.holder.label) if self.lease and self.lease.holder else ""
 
     @property
     def holder_text(self) -> str:

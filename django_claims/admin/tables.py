@@ -86,6 +86,6 @@ def summary(listing: Listing) -> str:
         said = ngettext("%(count)s kept stopped", "%(count)s kept stopped", listing.kept)
         text += ", " + said % {"count": words.number(listing.kept)}
     if listing.query.search or listing.query.group or listing.query.state or listing.query.host:
-        said = ngettext("%(count)s fits", "%(count)s fit", listing.total)
+        said = ngettext("%(count)s matches", "%(count)s match", listing.total)
         text += ", " + said % {"count": words.number(listing.total)}
     return text

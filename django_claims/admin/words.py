@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import datetime
 
 from django.utils import formats, timezone
@@ -12,6 +13,9 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from django_claims.cli.words import clean
 from django_claims.clock import wall
 from django_claims.leases import Lease, StopFlag
+
+SHOWN = 120
+"""Letters of a name in a sentence."""
 
 STATES = {
     "held": pgettext_lazy("state", "Running"),
@@ -25,11 +29,24 @@ STATES = {
 }
 
 _EXPLAINED = {
-    "overdue": gettext_lazy("not renewed when it should have been; it ends when its time is over"),
+    "overdue": gettext_lazy("not renewed when it should have been; it ends when its time runs out"),
     "resting": gettext_lazy("its last run is over; it may run again when this time is over"),
     "handed_over": gettext_lazy("on its way to another process"),
     "unreadable": gettext_lazy("a foreign value, or one of a newer version"),
 }
+
+
+_DECEIVES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    """Return foreign text as it can be read: what turns the letters around it, or breaks the line, is spelled out."""
+    return _DECEIVES.sub(lambda found: clean(found[0]), text)
+
+
+def short(name: str) -> str:
+    """Return a name for a sentence or a title."""
+    return plain(name if len(name) <= SHOWN else name[:SHOWN] + "…")
 
 
 def duration(seconds: float) -> str:
@@ -71,6 +88,11 @@ def moment(value: datetime | None) -> str:
     if local.date() == timezone.localtime(wall()).date():
         return formats.time_format(local.time(), "H:i:s")
     return formats.date_format(local, "SHORT_DATE_FORMAT") + " " + formats.time_format(local.time(), "H:i:s")
+
+
+def zone() -> str:
+    """Return what the reader's time zone is called."""
+    return timezone.get_current_timezone_name()
 
 
 def state_detail(state: str, lease: Lease | None, flag: StopFlag | None) -> str:

@@ -215,7 +215,7 @@ def test_a_search_finds_by_name_and_by_holder_with_all_of_its_words(staff, held)
     assert look(staff, q="load").names == ["import:orders", "report"]
     assert look(staff, q="import load").names == ["import:orders"]
     assert look(staff, q="nothing").names == []
-    assert "No claim fits." in look(staff, q="nothing").text
+    assert "No claim matches." in look(staff, q="nothing").text
 
 
 def test_a_search_among_many_looks_at_names_first_and_offers_the_holders(staff, held, monkeypatch):

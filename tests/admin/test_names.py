@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from django_claims import claim, request_stop, stop_flag
 from django_claims.admin.keys import find, key_of, split
+from django_claims.admin.words import plain
 from tests.admin.conftest import CHANGE, FLAGS, LIST, ROWS, look, page, press, tell
 
 SCRIPT = "<script>alert('x')</script>"
@@ -39,7 +40,7 @@ def test_a_claim_of_any_name_can_be_found_stopped_kept_cleared_and_released(staf
     tell(hold, 1, 2, note=f"note {SCRIPT}")
 
     page = look(staff)
-    assert page.names == [name]
+    assert page.names == [plain(name)]
     assert SCRIPT not in page.source
     address = page.source.split('class="claims-name"><a href="')[1].split('"')[0]
     assert len(address) < 2000, "servers refuse longer lines"
@@ -129,9 +130,9 @@ def test_names_stand_apart_from_the_text_around_them(staff, held):
     held("\u202eevil")
     request_stop("\u202ekept", keep=True, reason="\u202ewhy", by="\u202ewho")
 
-    assert "<bdi>\u202eevil</bdi>" in look(staff).source
-    assert "<bdi>\u202ewhy</bdi>" in look(staff, FLAGS).source
-    assert "<bdi>\u202ewho</bdi>" in look(staff, FLAGS).source
+    assert r"<bdi>\u202eevil</bdi>" in look(staff).source
+    assert r"<bdi>\u202ewhy</bdi>" in look(staff, FLAGS).source
+    assert r"<bdi>\u202ewho</bdi>" in look(staff, FLAGS).source
 
 
 def test_keys_are_short_unique_and_found_again(settings):

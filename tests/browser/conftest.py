@@ -17,7 +17,10 @@ ARGUMENTS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 WAIT_MS = 40_000
-POLICY = "default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'"
+POLICY = (
+    "default-src 'self'; style-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'; "
+    "require-trusted-types-for 'script'; trusted-types django-claims"
+)
 
 
 def pytest_collection_modifyitems(items):

@@ -82,3 +82,79 @@ def test_a_table_tells_what_its_cells_are(running, open_page):
     assert table.get_by_role("columnheader").count() >= 7
     assert table.get_by_role("rowheader", name="import-orders").count() == 1
     wait_until(lambda: table.get_by_role("progressbar").count() or (page.goto(LIST) and None), seconds=30)
+
+
+LONG = ("x" * 500, "billing:" + "a name of many words, with blanks " * 3 + "and an end")
+
+
+@pytest.mark.parametrize("width", [390, 768, 1024, 1200, 1366, 1600])
+@pytest.mark.parametrize("locale", ["de", "fr", "ar"])
+def test_everything_is_within_reach_at_any_width_and_with_the_longest_names(long_named, open_page, width, locale):
+    page = open_page(locale=locale, viewport={"width": width, "height": 900})
+    reach(page)
+    assert page.locator("#claims-rows button").count() >= len(LONG)
+    for link in page.locator("#claims-rows th a").evaluate_all("all => all.map(one => one.href)"):
+        page.goto(link)
+        reach(page)
+    page.locator(".claims-force").click()
+    page.wait_for_load_state()
+    reach(page)
+    page.goto(FLAGS)
+    reach(page)
+
+
+@pytest.fixture(scope="module")
+def long_named(site):
+    """Commands with the longest names, of which one is asked to stop, and a stop that says a lot."""
+    started = [site.start("claims", "run", name, "--", "sleep", "300") for name in LONG]
+    site.manage("claims", "stop", "k" * 500, "--keep", "--reason", "r" * 500)
+    for name in LONG:
+        wait_until(lambda name=name: name in site.manage("claims", "list", "--json"), seconds=60)
+    yield
+    for process in started:
+        process.terminate()
+        process.wait(30)
+    site.manage("claims", "clear-stop", "k" * 500)
+
+
+def reach(page):
+    """Assert that nothing on the page must be scrolled to sideways."""
+    beyond = page.evaluate(
+        """() => {
+            const wide = document.documentElement.clientWidth;
+            const tables = Array.from(document.querySelectorAll(".claims-table"));
+            const scrolled = tables.filter((one) => one.scrollWidth > one.clientWidth);
+            const parts = Array.from(document.querySelectorAll("#content a, #content button, #content input"));
+            const out = parts.filter((one) => one.checkVisibility() && !one.closest(".claims-hidden")).filter((one) => {
+                const box = one.getBoundingClientRect();
+                return box.left < 0 || box.right > wide + 1;
+            });
+            return [...scrolled, ...out].map((one) => one.outerHTML.slice(0, 100));
+        }"""
+    )
+    assert beyond == []
+
+
+@pytest.mark.parametrize("path", [LIST, FLAGS])
+def test_the_way_back_stands_above_a_page(open_page, path):
+    page = open_page(path=path)
+    way = page.get_by_role("navigation", name="Breadcrumbs")
+
+    assert way.get_by_role("link").all_inner_texts() == ["Home", "django-claims"]
+    assert way.locator("[aria-current=page]").inner_text() == page.locator("#content h1").inner_text()
+
+
+def test_the_way_from_a_claim_leads_to_the_list(running, open_page):
+    running(*IMPORT)
+    page = seen(open_page(), "import-orders")
+    page.get_by_role("link", name="import-orders", exact=True).click()
+    way = page.get_by_role("navigation", name="Breadcrumbs")
+    assert way.get_by_role("link").all_inner_texts() == ["Home", "django-claims", "Live claims"]
+    assert way.locator("[aria-current=page]").inner_text() == "import-orders"
+
+    page.get_by_role("button", name="Force release import-orders").click()
+    page.get_by_text("two may run at the same time").wait_for()
+    assert page.title().startswith("Force release | ")
+    way.get_by_role("link", name="Live claims").click()
+
+    page.wait_for_url(f"**{LIST}")

@@ -16,6 +16,10 @@
   let tookSeconds = 0;
   let movedAt = -Infinity;
   const STORED = "django-claims-every";
+  const shown = new Map();
+  const types = window.trustedTypes;
+  /* What the server has written and escaped; its name can be allowed by a policy of trusted types. */
+  const policy = types ? types.createPolicy("django-claims", { createHTML: (text) => text }) : null;
   let timer = null;
   let asking = false;
 
@@ -34,9 +38,11 @@
     return (followed || claim).hasAttribute("data-follows");
   }
 
-  /* No row may move away under a hand that is about to press its button. */
+  /* No row may move away under a hand that is about to press its button, or copies a word. */
   function aims() {
-    return rows !== null && performance.now() - movedAt < AIM_SECONDS * 1000;
+    const words = window.getSelection();
+    const copies = words !== null && !words.isCollapsed && (rows || claim || live).contains(words.anchorNode);
+    return copies || (rows !== null && performance.now() - movedAt < AIM_SECONDS * 1000);
   }
 
   function plan() {
@@ -48,11 +54,13 @@
     }
   }
 
+  /* Nothing is written again that stands there already: it would be read out again. */
   function put(id, part, text) {
     const element = document.getElementById(id);
-    if (element && element[part] !== text) {
-      element[part] = text;
+    if (element && shown.get(id) !== text && element[part] !== text) {
+      element[part] = part === "innerHTML" && policy ? policy.createHTML(text) : text;
     }
+    shown.set(id, text);
   }
 
   /* Where the reader is: the focused button or box of a row, and what is selected. */
@@ -84,7 +92,7 @@
   function showList(said) {
     if (rows) {
       const before = place();
-      rows.innerHTML = said.rows;
+      put("claims-rows", "innerHTML", said.rows);
       restore(before);
     } else if (said.leases.length > 0) {
       window.location.reload(); // there was no table to fill
@@ -120,7 +128,7 @@
       }
       const said = await answer.json();
       if (claim) {
-        claim.innerHTML = said.html;
+        put("claims-claim", "innerHTML", said.html);
       } else {
         showList(said);
       }
@@ -138,9 +146,11 @@
   }
 
   if (rows) {
-    rows.addEventListener("pointermove", function () {
-      movedAt = performance.now();
-    });
+    for (const kind of ["pointermove", "pointerdown"]) {
+      rows.addEventListener(kind, function () {
+        movedAt = performance.now();
+      });
+    }
   }
   every.addEventListener("change", function () {
     try {
