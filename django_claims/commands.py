@@ -41,7 +41,7 @@ def guard_command(cls: type[BaseCommand], guard: Guard) -> type[BaseCommand]:
             super(cls, sub).__init_subclass__(**kwargs)
         guard_class(sub)
 
-    cls.__init_subclass__ = classmethod(__init_subclass__)  # type: ignore[assignment]
+    cls.__init_subclass__ = classmethod(__init_subclass__)  # type: ignore[assignment]  # as Python does it
     return cls
 
 

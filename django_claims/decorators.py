@@ -205,8 +205,8 @@ def comes_down_to(function: Any, wanted: Callable[..., Any]) -> bool:
         seen.add(id(one))
         if isinstance(one, functools.partial):
             left.append(one.func)
-        if hasattr(one, "__wrapped__"):
-            left.append(one.__wrapped__)  # pyright: ignore[reportAttributeAccessIssue]
+        if (wrapped := getattr(one, "__wrapped__", None)) is not None:
+            left.append(wrapped)
         elif (code := getattr(one, "__code__", None)) is not None and code.co_flags & inspect.CO_VARARGS:
             cells = getattr(one, "__closure__", None) or ()
             left += [cell.cell_contents for cell in cells if inspect.isroutine(_content(cell))]

@@ -49,7 +49,7 @@ def _send(hold: Hold, pause: float) -> None:
     with _sending:
         if _depth and main.ident is not None and hold in _lost:
             _is_ours = True
-            signal.pthread_kill(main.ident, SIGNAL)  # type: ignore[arg-type]
+            signal.pthread_kill(main.ident, SIGNAL)  # type: ignore[arg-type]  # there is one where holds were lost
 
 
 def _send_again(hold: Hold, pause: float) -> None:

@@ -94,7 +94,7 @@ def _written(value: Any, name: str) -> str:
             return f"bool={value}"
         case models.Model():
             key = primary_key(value)
-            label = value._meta.concrete_model._meta.label_lower  # type: ignore[union-attr]
+            label = value._meta.concrete_model._meta.label_lower  # type: ignore[union-attr]  # an instance has one
             return f"{label}={_written(key[0] if len(key) == 1 else key, name)}"
         case str():
             plain = str.__str__(value)  # of an enum of text too, which Python would write by its member's name

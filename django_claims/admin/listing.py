@@ -175,6 +175,7 @@ class _Browsing:
         if query.host:
             rows = [row for row in rows if row.host.casefold() == query.host.casefold()]
         by = ORDERS[query.order]
+        # Each order compares values of one kind among themselves, which no type says.
         rows.sort(key=lambda row: by(row), reverse=query.reverse)  # type: ignore[arg-type,return-value]
         if query.order not in ("name", "state"):
             rows.sort(key=lambda row: row.lease is None)  # those that do not run come last

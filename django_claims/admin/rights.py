@@ -40,7 +40,8 @@ class ClaimRights(_ModelAdmin):
         """Say whether this user may do this to claims at all."""
         if act != "view" and conf.admin_read_only():
             return False
-        return bool(request.user.has_perm(f"django_claims.{PERMISSIONS[act]}"))  # pyright: ignore[reportAttributeAccessIssue]
+        user: Any = request.user  # of a class of the site's own, or anonymous
+        return bool(user.has_perm(f"django_claims.{PERMISSIONS[act]}"))
 
     def allows(self, request: HttpRequest, act: str, alias: str, name: str) -> bool:
         """Say whether this user may do this to this claim now."""

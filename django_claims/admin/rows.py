@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 from django.utils.translation import gettext as _
 
@@ -33,8 +33,8 @@ class Bar:
         text, value, most, fraction = "", "", "", -1.0
         if _is_number(done):
             text = words.number(done)
-            if _is_number(total) and total > 0:  # type: ignore[operator]
-                fraction = min(max(done / total, 0.0), 1.0)  # type: ignore[operator]
+            if _is_number(total) and total > 0:
+                fraction = min(max(done / total, 0.0), 1.0)
                 value, most = f"{fraction:.4f}", "1"
                 parts = {
                     "done": text,
@@ -45,7 +45,7 @@ class Bar:
         return cls(value=value, most=most, text=text, note=words.plain(progress.note), fraction=fraction)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 

@@ -146,6 +146,7 @@ class CacheLeases(CacheGranting):
                     break
                 if row and not told:
                     # Before the lease ends: its holder may be told too soon, and never too late.
+                    # mypy infers no type for a lambda with defaults.
                     self._change_news(link, lambda news, now, row=row: self._tell(news, row, now))  # type: ignore[misc]
                     told = True
                     continue  # and read it anew, as near to the cas as can be

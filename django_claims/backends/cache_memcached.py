@@ -105,7 +105,7 @@ class PymemcacheLink(Link):
         kept = ("no_delay", "socket_module", "socket_keepalive", "key_prefix", "encoding", "tls_context")
         ours = {name: options[name] for name in kept if name in options}
 
-        class Bounded(base.Client):  # type: ignore[misc, name-defined]
+        class Bounded(base.Client):  # type: ignore[misc, name-defined]  # of a module that may be missing
             ends = 0.0
             sock: Any
 
@@ -157,6 +157,7 @@ class PymemcacheLink(Link):
         try:
             if client.sock is None:
                 client._connect()
+            # Connecting has set it, or raised.
             client.sock.sendall(b"".join(lines))  # pyright: ignore[reportOptionalMemberAccess]
             said = _Answers(client.sock)
             answers = [said.line() for _ in writes]
@@ -192,7 +193,7 @@ class PylibmcLink(Link):
     def __init__(self, servers: Sequence[Any], options: dict[str, Any]) -> None:
         self._lib = import_module("pylibmc")
 
-        class Plain(self._lib.Client):  # type: ignore[misc, name-defined]
+        class Plain(self._lib.Client):  # type: ignore[misc, name-defined]  # of a module that may be missing
             def serialize(self, value: bytes) -> tuple[bytes, int]:
                 return value, 0
 

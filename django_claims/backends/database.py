@@ -197,6 +197,7 @@ class DatabaseBackend(DatabaseGranting):
             lease = None if row is None else tables.lease_of(row, self.alias)
             if lease is None or lease.fence != fence:
                 return False
+            # There is a row, or there were no lease.
             seen = {"seen_fence": row.fence, "seen_token": row.token}  # pyright: ignore[reportOptionalMemberAccess]
             return bool(tables.FORCE.run(connection, digest=digest(name), **seen))
 

@@ -103,7 +103,9 @@ class DatabaseFlags(BaseClaimBackend):
             flag = None if row is None else tables.flag_of(row, self.alias)
             if flag is None:
                 return None
-            values = {"flag_kind": row.flag_kind, "news_until_us": row.now + row.ttl_ms * 1000}  # pyright: ignore
+            # There is a row, or there were no flag.
+            until = row.now + row.ttl_ms * 1000  # pyright: ignore[reportOptionalMemberAccess]
+            values = {"flag_kind": row.flag_kind, "news_until_us": until}  # pyright: ignore[reportOptionalMemberAccess]
             return flag if tables.CLEAR.run(connection, digest=digest(name), **values) else None
 
         return self._ask(verb)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django_claims.backends.file_handles import Handles
 from django_claims.clock import from_microseconds
@@ -33,7 +33,7 @@ class Flag(NamedTuple):
         return bool(self.expires_us and self.expires_us <= now_us)
 
     def read(self, name: str, alias: str, epoch_us: int) -> StopFlag:
-        def date(when_us: int) -> object:
+        def date(when_us: int) -> Any:
             return from_microseconds(when_us + epoch_us) if when_us else None
 
         return StopFlag(
@@ -43,9 +43,9 @@ class Flag(NamedTuple):
             keep=not self.fence,
             reason=self.reason,
             by=self.by,
-            requested_at=date(self.requested_us),  # type: ignore[arg-type]
-            expires_at=date(self.expires_us),  # type: ignore[arg-type]
-            seen_at=date(self.seen_us),  # type: ignore[arg-type]
+            requested_at=date(self.requested_us),
+            expires_at=date(self.expires_us),
+            seen_at=date(self.seen_us),
         )
 
 

@@ -65,7 +65,7 @@ class MemoryBackend(BaseClaimBackend):
             raise InvalidClaimsSetting(
                 f"CLAIMS[{self.alias!r}]['OPTIONS']['clock'] should be a callable that returns seconds, not {chosen!r}."
             )
-        self._clock: Callable[[], float] = chosen  # pyright: ignore[reportAttributeAccessIssue]
+        self._clock: Callable[[], float] = chosen  # pyright: ignore[reportAttributeAccessIssue]  # seen above
 
     @property
     def _store(self) -> Store:

@@ -95,7 +95,7 @@ class RedisBackend(ScriptBackend):
         pool: Any
         if isinstance(theirs, SentinelConnectionPool):
             settings.pop("connection_pool", None)
-            pool = SentinelConnectionPool(  # type: ignore[no-untyped-call]
+            pool = SentinelConnectionPool(  # type: ignore[no-untyped-call]  # redis-py has no types for it
                 theirs.service_name,
                 theirs.sentinel_manager,
                 connection_class=theirs.connection_class,

@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Now(models.Func):
     """The database's clock as microseconds after 1970, at the statement and not at the transaction."""
 
-    output_field = models.BigIntegerField()  # pyright: ignore[reportAssignmentType]
+    output_field = models.BigIntegerField()  # pyright: ignore[reportAssignmentType]  # as Django's docs have it
     arity = 0
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:

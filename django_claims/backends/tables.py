@@ -35,7 +35,7 @@ BATCH = 300
 SAMPLE = 200
 """Rows that are looked at in one go for old ones."""
 
-_Row = namedtuple("_Row", [*FIELDS, "now"])  # type: ignore[misc]  # mypy wants them spelled out
+_Row = namedtuple("_Row", [*FIELDS, "now"])  # type: ignore[misc]  # mypy wants the fields spelled out
 
 
 def row_of(values: tuple[Any, ...]) -> Any:

@@ -196,7 +196,7 @@ class _Socket:
 def _bounded(connection_class: type) -> type:
     """Return a subclass of a connection class whose reads all end at `must_end`."""
 
-    class Bounded(connection_class):  # type: ignore[misc]
+    class Bounded(connection_class):  # type: ignore[misc]  # one that the pool has chosen
         must_end: float = 0.0
         used_at: float = 0.0
         reads: int = 0

@@ -71,6 +71,7 @@ class Program:
     def _popen(self, words: list[str]) -> subprocess.Popen[bytes]:
         # What we were given open (a socket of systemd's) is the program's as well; of ours nothing is inheritable.
         group: dict[str, Any] = {} if self.has_keys or os.name != "posix" else {"process_group": 0}
+        # To pyright, who does not know the keys of `group`, it may be one of text.
         return subprocess.Popen(words, env=self._environment, close_fds=False, **group)  # pyright: ignore[reportReturnType]
 
     @property

@@ -37,6 +37,7 @@ def run(command: BaseCommand, options: dict[str, Any]) -> int:
             note(command, sentence)
         raise CommandError(f"Nobody has claim {clean(repr(name))}, and it is not kept stopped.", returncode=NONE_SUCH)
     if options["json"]:
+        # One of them there is, as was just seen.
         say_json(command, lease.as_dict() if lease else flag.as_dict())  # type: ignore[union-attr]
         return DONE
     rows = [("Claim", clean(name) + ("" if alias == conf.DEFAULT_ALIAS else f"  (alias {clean(alias)})"))]

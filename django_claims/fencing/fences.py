@@ -81,6 +81,7 @@ def fenced(queryset: Rows[M], hold: Hold | None) -> tuple[models.QuerySet[M, Any
     if any(getattr(col, "target", None) is field for col in rows.query._gen_cols([rows.query.where])):
         raise InvalidClaim(f"The queryset filters by {field.name!r}. Leave that out: it is compared all the same.")
     claim, number, is_off = _number(hold)
+    # pyright does not see that a field found in the model's meta is one of ours.
     return rows, Fence(claim=claim, number=number, is_off=is_off, field=field)  # pyright: ignore[reportArgumentType]
 
 

@@ -78,7 +78,7 @@ def fenced_save(instance: models.Model, hold: Hold | None = None, update_fields:
                 instance.save(using=db, update_fields=update_fields)  # an error, unless it has just come in
                 fence.look(rows)
     except BaseException as error:
-        instance.__dict__.pop(fence.name, None)  # pyright: ignore[reportAttributeAccessIssue]
+        vars(instance).pop(fence.name, None)
         if before is not models.DEFERRED:
             setattr(instance, fence.name, before)
         if has_pk and isinstance(error, IntegrityError):

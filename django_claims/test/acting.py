@@ -106,6 +106,7 @@ def request_stop(
     flag = stop_flags.request_stop(names[0], reason=reason, by=by, keep=keep, using=alias)
     assert flag is not None, f"Nobody to stop. {state_of(names[0], alias)}"
     for hold in _holds_of(names[:1], alias):
+        # mypy infers no type for a lambda with defaults.
         wait_until(lambda hold=hold: not hold.is_open or hold.stop_flag_now, what="the stop request")  # type: ignore[misc]
     return flag
 

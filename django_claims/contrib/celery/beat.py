@@ -38,7 +38,7 @@ class _LostMeanwhile(Exception):
     """The claim was lost between the look at it and the send."""
 
 
-class ClaimedSchedulerMixin(_Base):  # type: ignore[misc]
+class ClaimedSchedulerMixin(_Base):
     """
     Makes any Scheduler of Celery one of many, of which one is active and the others stand by.
 

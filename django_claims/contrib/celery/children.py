@@ -46,7 +46,7 @@ def is_prefork(worker: Any) -> bool:
     return str(getattr(worker.pool_cls, "__module__", "")).endswith(".prefork")
 
 
-class KnowChildren(bootsteps.StartStopStep):  # type: ignore[misc]
+class KnowChildren(bootsteps.StartStopStep):
     """
     Knows every child from its start.
 
@@ -55,6 +55,7 @@ class KnowChildren(bootsteps.StartStopStep):  # type: ignore[misc]
 
     requires = ("celery.worker.components:Pool",)
 
+    # Celery hands it over, whatever the base class says.
     def start(self, worker: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         if not is_prefork(worker):
             return
@@ -73,7 +74,7 @@ class KnowChildren(bootsteps.StartStopStep):  # type: ignore[misc]
         pool._create_worker_process = make_and_know
 
 
-class WatchChildren(bootsteps.StartStopStep):  # type: ignore[misc]
+class WatchChildren(bootsteps.StartStopStep):
     """
     Looks twice a second, in the main process, whether a child was killed; asks a store only then.
 
@@ -85,6 +86,7 @@ class WatchChildren(bootsteps.StartStopStep):  # type: ignore[misc]
         self.entry: Any = None
         super().__init__(consumer, **kwargs)
 
+    # Celery hands it over, whatever the base class says.
     def start(self, consumer: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         worker = consumer.controller
         if worker is not None and is_prefork(worker):

@@ -10,7 +10,7 @@ from django_claims.contrib.celery.beat import ClaimedSchedulerMixin
 from django_claims.contrib.celery.last_runs import Run
 
 
-class ClaimedDatabaseScheduler(ClaimedSchedulerMixin, DatabaseScheduler):  # type: ignore[misc]
+class ClaimedDatabaseScheduler(ClaimedSchedulerMixin, DatabaseScheduler):
     """django-celery-beat's scheduler, with hot standby. A beat that stands by asks the database nothing."""
 
     def forget_schedule(self) -> None:

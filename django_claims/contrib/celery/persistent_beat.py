@@ -23,7 +23,7 @@ class _NoFile:
     close = sync
 
 
-class ClaimedPersistentScheduler(ClaimedSchedulerMixin, PersistentScheduler):  # type: ignore[misc]
+class ClaimedPersistentScheduler(ClaimedSchedulerMixin, PersistentScheduler):
     """
     Celery's usual scheduler, with hot standby.
 

@@ -132,8 +132,8 @@ def _guarded_function(function: Callable[..., Any], guard: Guard) -> Callable[..
         return run_guarded(task, name, request, guard, key, lambda: function(*args, **kwargs))
 
     # Celery checks the arguments of a call by it, and does not look through wrappers.
-    wrapped.__signature__ = signature  # type: ignore[attr-defined]
-    wrapped.task_guard = guard  # type: ignore[attr-defined]
+    wrapped.__signature__ = signature  # type: ignore[attr-defined]  # functions may have attributes
+    wrapped.task_guard = guard  # type: ignore[attr-defined]  # as above; for the checks
     return wrapped
 
 
@@ -158,6 +158,6 @@ def _guard_class(cls: type[Task], guard: Guard) -> type[Task]:
 
         return run_guarded(self, self.name, request, guard, key, body)
 
-    __call__.task_guard = guard  # type: ignore[attr-defined]
+    __call__.task_guard = guard  # type: ignore[attr-defined]  # as above
     cls.__call__ = __call__
     return cls

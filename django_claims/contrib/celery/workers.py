@@ -47,13 +47,13 @@ def _told_aliases() -> set[str]:
     return {guard.using for guard in guards if guard.stop_on_shutdown}
 
 
-@signals.celeryd_init.connect(weak=False)  # type: ignore[untyped-decorator]
+@signals.celeryd_init.connect(weak=False)
 def _begins(instance: Any, **kwargs: Any) -> None:
     instance.app.steps["worker"].add(children.KnowChildren)
     instance.app.steps["consumer"].add(children.WatchChildren)
 
 
-@signals.worker_init.connect(weak=False)  # type: ignore[untyped-decorator]
+@signals.worker_init.connect(weak=False)
 def _is_made(sender: Any, **kwargs: Any) -> None:
     global _worker
     _worker = sender
@@ -65,7 +65,7 @@ def _is_made(sender: Any, **kwargs: Any) -> None:
     os.environ[ENVIRONMENT] = cut(f"worker:{sender.hostname}:{here.pid}.{here.start or os.urandom(4).hex()}")
 
 
-@signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
+@signals.worker_ready.connect(weak=False)
 def _is_ready(sender: Any, **kwargs: Any) -> None:
     worker = getattr(sender, "controller", _worker)
     if worker is None:
@@ -77,7 +77,7 @@ def _is_ready(sender: Any, **kwargs: Any) -> None:
     children.free_dead_soon(lambda holder: holder.node == node)
 
 
-@signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]
+@signals.worker_shutting_down.connect(weak=False)
 def _shuts_down(sig: Any = "", how: Any = "", **kwargs: Any) -> None:
     """In a signal handler of the main process, which must not ask a store."""
     shutdown.start_draining(f"worker gets {sig}")
@@ -100,13 +100,13 @@ def _set_shutdown_flag() -> None:
             logger.warning("Tasks could not be told of the shutdown alias=%s error=%s", alias, error)
 
 
-@signals.worker_process_shutdown.connect(weak=False)  # type: ignore[untyped-decorator]
+@signals.worker_process_shutdown.connect(weak=False)
 def _child_ends(**kwargs: Any) -> None:
     """A child leaves without Python's own exit, so what it holds outside of `with` is released here."""
     shutdown.release_all("worker process ends")
 
 
-@signals.worker_shutdown.connect(weak=False)  # type: ignore[untyped-decorator]
+@signals.worker_shutdown.connect(weak=False)
 def _ends(**kwargs: Any) -> None:
     """All children are gone. What the main process itself holds, Python's exit releases after its threads."""
     if _worker is None or not is_prefork(_worker):

@@ -31,6 +31,7 @@ class TTLContract(Asking):
         got_at = clock()
 
         for name, ttl in ends_after.items():
+            # mypy infers no type for a lambda with defaults.
             next_run = self.until(lambda name=name: self.try_to_take(name), ttl + 5)  # type: ignore[misc]
 
             assert next_run.fence > runs[name].fence
