@@ -17,50 +17,15 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks._measure import Table, load, machine, versions
+from benchmarks._measure import load, machine, versions
+from benchmarks._plot import plot
 from benchmarks._site import site
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("uncontended", "handover", "holds", "growth", "stops")
 PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- results: written by python -m benchmarks --write -->", "<!-- end of results -->"
-IMAGES = ROOT / "docs" / "images"
 PEERS = "python-redis-lock pottery portalocker sherlock mithril-locks filelock django-pglock django-db-mutex"
-
-
-def plot(part: str, tables: list[Table]) -> bool:
-    """Draw the tables that have bars, one below the other, as docs/images/<part>.svg. Return whether there are any."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "django-claims"
-    import matplotlib.pyplot as plt
-
-    tables = [table for table in tables if table.bars]
-    if not tables:
-        return False
-    heights = [len(table.bars) * 0.3 + 0.9 for table in tables]
-    figure, axes = plt.subplots(
-        len(tables), figsize=(8, sum(heights)), squeeze=False, gridspec_kw={"height_ratios": heights}
-    )
-    for axis, table in zip(axes[:, 0], tables, strict=True):
-        names = list(table.bars)[::-1]
-        values = [table.bars[name] for name in names]
-        colours = ["#2b6cb0" if "django-claims" in name else "#a0aec0" for name in names]
-        axis.barh(names, values, color=colours)
-        axis.set_xscale("log")
-        axis.set_title(table.title, fontsize=10, loc="left")
-        axis.set_xlabel(table.bars_unit, fontsize=8)
-        axis.tick_params(labelsize=8)
-        for at, value in enumerate(values):
-            axis.text(value, at, f" {value:,.3g}", va="center", fontsize=7)
-        axis.set_xlim(min(values) * 0.7, max(values) * 2)
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    IMAGES.mkdir(parents=True, exist_ok=True)
-    figure.savefig(IMAGES / f"{part}.svg", metadata={"Date": None})
-    plt.close(figure)
-    return True
 
 
 def main() -> None:
@@ -88,8 +53,8 @@ def main() -> None:
                 say(table.markdown())
             print(f"({part}: {time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
             say(f"Load average before and after this part: {at}; {load()}.\n")
-            if given.plot and plot(part, tables):
-                say(f"![The same as bars](images/{part}.svg)\n")
+            if given.plot and plot(ROOT / "docs" / "images" / f"{part}.svg", tables):
+                say(f"![The same as a picture](images/{part}.svg)\n")
         say("### The run\n")
         say(machine(there.servers, load_before))
         say(f"- peers: {versions(*PEERS.split())}")

@@ -25,9 +25,10 @@ RELEASE = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KE
 
 
 def client_of(site: Site, **options: Any) -> Any:
+    """A client without the bound of connections that redis-py 8 has: a peer's thread for each lock wants one each."""
     import redis
 
-    return redis.Redis.from_url(site.redis_url, **options)
+    return redis.Redis.from_url(site.redis_url, **{"max_connections": 2**31, **options})
 
 
 # Floors: what no lock on that store can beat. They do not wait.
@@ -170,7 +171,7 @@ def python_redis_lock(**options: Any) -> Make:
     def make(site: Site) -> Take:
         import redis_lock
 
-        client = client_of(site)
+        client = client_of(site, socket_timeout=None)  # it blocks in the server, for longer than redis-py 8 waits
 
         def take(name: str) -> Pair:
             lock = redis_lock.Lock(client, name, **{"expire": TTL, **options})

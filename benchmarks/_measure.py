@@ -7,25 +7,27 @@ import importlib.metadata
 import os
 import platform
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SENT = [0]
-"""What redis-py connections have put on the wire in this process: one send is one round trip."""
+SENT = [0, 0]
+"""What redis-py connections have put on the wire in this process, and in its main thread: a send is a round trip."""
 
 
 @dataclass
 class Table:
-    """Results under a title. `bars`, of some rows, is what a plot of it shows."""
+    """Results under a title. `bars`, of some rows, or `lines`, by name, are what a picture of it shows."""
 
     title: str
     columns: Sequence[str]
     rows: list[Sequence[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     bars: dict[str, float] = field(default_factory=dict)
-    bars_unit: str = ""
+    lines: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    unit: str = ""
 
     def markdown(self) -> str:
         lines = [f"### {self.title}", ""]
@@ -99,6 +101,7 @@ def count_round_trips() -> None:
 
     def counted(self: object, *args: object, **kwargs: object) -> object:
         SENT[0] += 1
+        SENT[1] += threading.current_thread() is threading.main_thread()
         return real(self, *args, **kwargs)
 
     AbstractConnection.send_packed_command = counted
@@ -133,13 +136,17 @@ def versions(*packages: str) -> str:
 
 
 def machine(servers: Sequence[str], load_before: str) -> str:
-    """Return the conditions of a run in general words."""
+    """
+    Return the conditions of a run in general words.
+
+    Whether others were at work is judged by the minute before it: what came later is mostly its own load.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    busy = max(os.getloadavg()[2], float(load_before.split()[0])) > (cores or 1) * 0.75
+    busy = float(load_before.split()[0]) > (cores or 1) * 0.5
     system = f"{platform.system()} on {platform.machine()}, {cores} cores"
     python = f"{platform.python_implementation()} {platform.python_version()}"
     clients = versions("redis", "hiredis", "django-redis", "psycopg", "mysqlclient", "pymemcache")
-    others = "; **other programs loaded the machine meanwhile**, so look at ratios of one table" if busy else ""
+    others = "; **other programs loaded the machine**, so look at ratios of one table" if busy else ""
     return "\n".join(
         [
             f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {system}, {python}, {versions('Django')}",

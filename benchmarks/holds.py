@@ -42,6 +42,9 @@ def keep(site: Site, who: str, count: int, beat: float, pipe: Connection) -> Non
     """Be a process with so many holds, and say what they cost it."""
     site.configure(TTL=TTL)
     logging.disable(logging.CRITICAL)
+    # Peers' threads die by the thousand where they fail. Counted, and said in the table; not each on the screen.
+    died: list[str] = []
+    threading.excepthook = lambda args: died.append(f"{args.exc_type.__name__}: {args.exc_value}")
     client = client_of(site)
     take_all(site, who, 1)()  # whatever is made once
     before = rss()
@@ -59,9 +62,15 @@ def keep(site: Site, who: str, count: int, beat: float, pipe: Connection) -> Non
         server_cpu = sum(after[key] - server[key] for key in ("used_cpu_user", "used_cpu_sys")) / beats
         began = time.perf_counter()
         let_go()
-        pipe.send((threads, there / count, taken / count, cpu, server_cpu, time.perf_counter() - began))
+        gone = time.perf_counter() - began
+        pipe.send((threads, there / count, taken / count, cpu, server_cpu, gone, said_of(died)))
     except BaseException as error:
-        pipe.send(f"{type(error).__name__}: {error}"[:150])
+        pipe.send(f"{type(error).__name__}: {error}"[:150] + said_of(died))
+
+
+def said_of(died: list[str]) -> str:
+    """Return what became of a peer's threads, if any died."""
+    return f" ({len(died)} of its threads died, the first by {died[0][:150]})" if died else ""
 
 
 def run(site: Site, quick: bool) -> Iterator[Table]:
@@ -93,7 +102,9 @@ def run(site: Site, quick: bool) -> Iterator[Table]:
             if isinstance(said, str):
                 table.notes.append(f"Could not run: {who}: {said}")
             else:
-                threads, memory, taken, cpu, server_cpu, gone = said
+                threads, memory, taken, cpu, server_cpu, gone, problem = said
+                if problem:
+                    table.notes.append(f"In trouble: {who}{problem}")
                 table.rows.append(
                     [
                         who, str(threads), number(memory / 1024) if count > 1 else "", number(taken * 1e6),

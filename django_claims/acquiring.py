@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from django_claims.backends.base import GRANT_SECONDS, LEAVE, Waiter
+from django_claims.backends.waiters import Bell
 from django_claims.clock import clock, to_wait
-from django_claims.deaths import deaths
+from django_claims.deaths import deaths, watched
 from django_claims.handler import claim_backends
 from django_claims.holders import Holder
 from django_claims.holds import Hold
@@ -20,22 +19,6 @@ from django_claims.trying import Trying
 
 FRESH_SECONDS = 0.25
 """How old a pushed grant may be to be begun with at once."""
-
-
-class _Bell:
-    """Wakes one sleeper. A bare lock: an exception of a signal handler leaves nothing of it half done."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def ring(self) -> None:
-        """Wake the sleeper, or the next one to come. From any thread."""
-        with suppress(RuntimeError):  # rung already
-            self._lock.release()
-
-    def wait(self, seconds: float) -> None:
-        self._lock.acquire(timeout=min(max(seconds, 0.0), 3600.0))
 
 
 class Acquiring(Trying):
@@ -49,7 +32,7 @@ class Acquiring(Trying):
             return self.done(self.refused_here())
         if self.timeout == 0 or not self.enabled:
             return self.done(self.once())
-        bell = _Bell()
+        bell = Bell()
         waiter = self._waiter = claim_backends[self.alias].wait(self.claim.names, bell.ring)
         try:
             while True:
@@ -58,8 +41,8 @@ class Acquiring(Trying):
                     return self.done(outcome)
                 if self._on_wait is not None:
                     self._on_wait(outcome)
-                with self._watched(outcome, bell.ring):
-                    bell.wait(to_wait(min(left, self._pause(waiter, outcome)), left))
+                with watched(self._followed(outcome), bell.ring):
+                    waiter.sleep(bell, to_wait(min(left, self._pause(waiter, outcome)), left))
                 if (hold := self._pushed(waiter)) is not None:
                     return self.done(hold)
         finally:
@@ -89,7 +72,7 @@ class Acquiring(Trying):
                     raise
                 if isinstance(outcome, Hold) or outcome.is_final or waiter is None or (left := self._left()) <= 0:
                     return self.done(outcome)
-                with self._watched(outcome, ring), suppress(TimeoutError):
+                with watched(self._followed(outcome), ring), suppress(TimeoutError):
                     await asyncio.wait_for(rung.wait(), to_wait(min(left, self._pause(waiter, outcome)), left))
                 rung.clear()
                 if (hold := self._pushed(waiter)) is not None:
@@ -141,19 +124,10 @@ class Acquiring(Trying):
         hold.is_slow = self._was_slow
         return hold
 
-    @contextmanager
-    def _watched(self, refused: Refused, bell: Callable[[], object]) -> Iterator[None]:
-        """Have the bell rung if the holder dies meanwhile, and is one of this machine."""
+    def _followed(self, refused: Refused) -> Holder | None:
+        """Return the holder if it is worth a look whether it lives: the store cannot know."""
         lease = refused.lease
-        holder = lease.holder if lease is not None and lease.is_followed and self._follow_dead else None
-        if holder is None:
-            yield
-            return
-        deaths.watch(holder, bell)
-        try:
-            yield
-        finally:
-            deaths.forget(holder, bell)
+        return lease.holder if lease is not None and lease.is_followed and self._follow_dead else None
 
     def _wait_no_more(self, waiter: Waiter) -> None:
         waiter.close()

@@ -83,5 +83,23 @@ class _Deaths:
 deaths = _Deaths()
 
 
+class watched:
+    """A block during which a bell is rung if a holder, if there is one, dies."""
+
+    __slots__ = ("_bell", "_holder")
+
+    def __init__(self, holder: Holder | None, bell: Callable[[], object]) -> None:
+        self._holder = holder
+        self._bell = bell
+
+    def __enter__(self) -> None:
+        if self._holder is not None:
+            deaths.watch(self._holder, self._bell)
+
+    def __exit__(self, *_: object) -> None:
+        if self._holder is not None:
+            deaths.forget(self._holder, self._bell)
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=deaths.start_anew)

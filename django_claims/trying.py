@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-CONFIRM_SECONDS = 0.05
+CONFIRM_SECONDS = 0.2
 """When it is renewed for the first time, which confirms it. A shorter hold needs no renewal."""
 
 
@@ -227,7 +227,7 @@ class Trying:
             renew_at = min(renew_at, clock() + CONFIRM_SECONDS)
         registry.add(hold)
         try:
-            self.keeper.keep(hold, renew_at)
+            self.keeper.keep(hold, renew_at, told=deadline is not None)
         except BaseException:
             hold.retire()
             raise

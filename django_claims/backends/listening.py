@@ -11,6 +11,7 @@ import binascii
 import itertools
 import os
 import random
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -18,7 +19,9 @@ from contextlib import suppress
 from typing import Any
 
 from django_claims.backends.base import Grant, Refusal, Waiter
+from django_claims.backends.leading import Waker
 from django_claims.backends.reading import Subscription, reader
+from django_claims.backends.waiters import Bell
 from django_claims.clock import clock
 from django_claims.logs import get_logger
 
@@ -28,6 +31,7 @@ CONNECT_SECONDS = 1.0
 RETRY_SECONDS = 2.0
 REFUSED_SECONDS = 60.0
 """How long to leave a server alone that does not let us subscribe."""
+_CALLS = rb"[*>]3\r\n\$7\r\nmessage\r\n\$%d\r\n%b\r\n\$\d+\r\n(\d+) ([^\r\n]*)\r\n"
 
 
 class Listening:
@@ -53,6 +57,8 @@ class Listening:
         self._was_refused = False
         self.own_channel = self._channel("to:" + binascii.hexlify(os.urandom(8)).decode())
         self._own = self.own_channel.encode()
+        self._calls = re.compile(_CALLS % (len(self._own), re.escape(self._own)))
+        self._waker: Waker | None = None
 
     @property
     def is_on(self) -> bool:
@@ -132,6 +138,17 @@ class Listening:
         self._waiters.pop(number, None)
         self.used_at = clock()
 
+    def lead(self, subscription: Subscription, number: int, bell: Bell, seconds: float) -> bytes | None:
+        """Sleep, and return the words of a call that came; only for one who waits alone. See leading.py."""
+        gate = subscription.gate
+        if gate is None or len(self._waiters) != 1 or self._subscription is not subscription:
+            bell.wait(seconds)
+            return None
+        if self._waker is None:
+            self._waker = Waker()
+        found = gate.lead(bell, self._waker, seconds, self._calls, str(number).encode())
+        return found if self._subscription is subscription else None
+
     # From the thread that reads.
 
     def told(self, channel: bytes, said: bytes) -> None:
@@ -192,6 +209,12 @@ class InLine(Waiter):
         if grant:
             self._called = grant, clock()
         _ring(self._bell)
+
+    def sleep(self, bell: Bell, seconds: float) -> None:
+        if self._told_by is None:
+            bell.wait(seconds)
+        elif grant := self._listening.lead(self._told_by, self._number, bell, seconds):
+            self._called = grant.decode(errors="replace"), clock()
 
     def granted(self) -> tuple[Grant, float] | None:
         if self._called is None:

@@ -15,6 +15,7 @@ import threading
 from contextlib import suppress
 from typing import Any, Protocol
 
+from django_claims.backends.leading import Gate, can_lead
 from django_claims.clock import clock
 from django_claims.logs import get_logger
 
@@ -94,9 +95,21 @@ class Subscription:
             if isinstance(value, list) and value[:1] == [b"subscribe"]:
                 confirmed += 1
         self.socket.settimeout(0)
+        self.gate = Gate(self.socket, self._buffer) if can_lead(self.socket) else None
+        self.watched: Any = self.gate or self.socket
 
     def read(self) -> None:
         """Take what has come. Raises OSError if the connection has ended."""
+        if self.gate is None:
+            return self._read()
+        if not self.gate.reading.acquire(timeout=1.0):
+            raise ConnectionError("left by a waiter that was torn away")
+        try:
+            self._read()
+        finally:
+            self.gate.reading.release()
+
+    def _read(self) -> None:
         # Until nothing is left: what TLS has in its own buffer wakes no selector.
         with suppress(BlockingIOError, ssl.SSLWantReadError):
             while True:
@@ -128,6 +141,8 @@ class Subscription:
         elif now - self.heard_at > PING_SECONDS:
             self.socket.send(b"*1\r\n$4\r\nPING\r\n")
             self._pinged_at = now
+        if self.gate is not None:
+            self.gate.open_if_forgotten()
         if not self._listener.is_used:
             self._listener.end()
 
@@ -135,11 +150,15 @@ class Subscription:
         self._listener.lost(self)
 
     def close(self) -> None:
+        if self.gate is not None:
+            self.gate.close()
         with suppress(Exception):
             self._connection.disconnect()
 
     def abandon(self) -> None:
         """In a forked child: drop our handle without a word, so that the server hears when the parent ends."""
+        if self.gate is not None:
+            self.gate.close()
         os.close(self.socket.detach())
         _inherited.append(self)
 
@@ -203,12 +222,12 @@ class _Reader:
                         if not wanted:
                             self._thread = self._bell = None  # under the lock: whoever comes next starts a new one
                     for old in read - wanted:
-                        selector.unregister(old.socket)
+                        selector.unregister(old.watched)
                         old.close()
                     if not wanted:
                         break
                     for new in wanted - read:
-                        selector.register(new.socket, selectors.EVENT_READ, new)
+                        selector.register(new.watched, selectors.EVENT_READ, new)
                     read = wanted
                 for subscription in [key.data for key, _ in selector.select(max(look_at - clock(), 0.0))]:
                     if subscription is None:

@@ -122,13 +122,17 @@ class RedisBackend(ScriptBackend):
         verb: str,
         calls: Sequence[tuple[Sequence[str], Sequence[str | bytes]]],
         then: Sequence[tuple[str, ...]] = (),
+        before: tuple[str, ...] | None = None,
     ) -> list[Any]:
         script = SCRIPTS[verb]
         rest = [(str(len(keys)), *keys, *args) for keys, args in calls]
         try:
-            answers = self._connections.talk(
-                [*(("EVALSHA", script.sha, *words) for words in rest), *then], self.verb_timeout(), NoScriptError
-            )
+            commands = [*(("EVALSHA", script.sha, *words) for words in rest), *then]
+            if before is not None:
+                commands.insert(0, before)
+            answers = self._connections.talk(commands, self.verb_timeout(), NoScriptError)
+            if before is not None:
+                del answers[0]
             # The server was restarted or told to forget. What did run is not run again: it would find its own work.
             again = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
             if again:

@@ -107,7 +107,7 @@ if not is_plain then
       end
       if not is_free then return held(i, value) end
       if redis.call('EXISTS', line_of(key)) == 1
-         and pass_on(name, key, KEYS[2], KEYS[3], KEYS[1], token, now, since) then
+         and pass_on(name, key, KEYS[2], KEYS[3], KEYS[1], token, now, since, flag) then
         local new = redis.pcall('GET', key)
         if new and new ~= value then return held(i, new) end
         return {3, i, stamp(now), refused(key, function() return SOON_MS end)}

@@ -42,6 +42,6 @@ if fence then
     redis.call('HDEL', KEYS[2], ARGV[1])
   end
 end
-pass_on(ARGV[1], KEYS[3], KEYS[1], KEYS[2], KEYS[4], '', now, 0)
+pass_on(ARGV[1], KEYS[3], KEYS[1], KEYS[2], KEYS[4], '', now, 0, redis.call('HGET', KEYS[2], ARGV[1]))
 redis.pcall('PUBLISH', ARGV[4], ARGV[1]) -- without the right to, the polls will do
 return 1

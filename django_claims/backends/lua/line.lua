@@ -86,15 +86,17 @@ local function first_in_line(key, me, now, since)
   end
 end
 
--- Give a free name to whom it is owed before `me`. Returns whether there is anybody.
+-- Give a free name to whom it is owed before `me`. Returns whether there is anybody, and whether that one has it now.
 -- Those who were not seen after `since` are dead.
-local function pass_on(name, key, index, flags, counter, me, now, since)
-  local flag = redis.call('HGET', flags, name)
+local function pass_on(name, key, index, flags, counter, me, now, since, flag)
   if is_kept(flag, now) then return false end
   while true do
     local token, waiter = first_in_line(key, me, now, since)
     if not token then return false end
     if waiter.waits then return true end
+    if not waiter.several then
+      leave(key, token) -- first, since a full server allows it, and then what needs memory
+    end
     local grant = waiter.several and '' or next_fence(counter, now) .. ' ' .. stamp(now)
     local heard = waiter.channel ~= '' and redis.pcall('PUBLISH', waiter.channel, waiter.number .. ' ' .. grant)
     if heard == 0 then
@@ -102,7 +104,6 @@ local function pass_on(name, key, index, flags, counter, me, now, since)
     elseif waiter.several then
       return true -- it asks now
     else
-      leave(key, token)
       local life = math.min(GRANT_MS, waiter.ttl)
       redis.call('SET', key, '1 ' .. token .. ' ' .. grant .. ' ' .. waiter.ttl .. ' ' .. waiter.heartbeat .. ' g\n' ..
                  waiter.holder .. '\n', 'PX', life)
@@ -113,7 +114,7 @@ local function pass_on(name, key, index, flags, counter, me, now, since)
       if flag then
         redis.call('HDEL', flags, name) -- of a run that is over
       end
-      return true
+      return true, true
     end
   end
 end

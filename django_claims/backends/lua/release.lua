@@ -7,22 +7,29 @@
 --
 -- Returns one for each lease: 1 released, 0 nobody had it, -1 another's.
 
-local answer, waited = {}, nil
+local answer, waited, flag, is_one = {}, nil, nil, #KEYS == 4
+
+local function delete(i)
+  redis.call('DEL', KEYS[3 + i])
+  redis.call('ZREM', KEYS[1], ARGV[3 * i - 2])
+end
+
 for i = 1, #KEYS - 3 do
   local name, token, rest = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
   local key = KEYS[3 + i]
   local value = redis.pcall('GET', key)
   local mine = '1 ' .. token .. ' '
+  local waits = redis.call('EXISTS', key .. '\nline') == 1
+  flag = nil
   if not value then
     answer[i] = 0
   elseif type(value) ~= 'string' or string.sub(value, 1, #mine) ~= mine then
     answer[i] = -1
   else
     answer[i] = 1
-    local flag = redis.call('HGET', KEYS[2], name)
+    flag = redis.call('HGET', KEYS[2], name)
     if rest == '0' then
-      redis.call('DEL', key)
-      redis.call('ZREM', KEYS[1], name)
+      if not (waits and is_one) then delete(i) end -- else below, unless it is another's by then
     else
       local head, holder = string.match(value, '^1 %S+ (.*) %a\n([^\n]*)\n')
       redis.call('PEXPIRE', key, rest) -- before the write that needs memory
@@ -35,9 +42,10 @@ for i = 1, #KEYS - 3 do
     end
     if flag and string.sub(flag, 1, 1) == 'r' then
       redis.call('HDEL', KEYS[2], name)
+      flag = nil
     end
   end
-  if redis.call('EXISTS', key .. '\nline') == 1 then
+  if waits then
     waited = waited or {}
     waited[#waited + 1] = i
   end
@@ -53,7 +61,9 @@ if waited then
     if answer[i] ~= 1 then
       leave(key, token) -- of one who waited and gave up
     elseif rest == '0' then
-      pass_on(name, key, KEYS[1], KEYS[2], KEYS[3], '', now, 0)
+      if not is_one then flag = redis.call('HGET', KEYS[2], name) end
+      local _, is_granted = pass_on(name, key, KEYS[1], KEYS[2], KEYS[3], '', now, 0, flag)
+      if is_one and not is_granted then delete(i) end
     else
       -- Let the first in line ask anew, so that it knows when the rest is over.
       local first, waiter = first_in_line(key, '', now, 0)
