@@ -388,7 +388,7 @@ def fork_among_threads(count):
     def churn(number):
         try:
             while not over.is_set():
-                with claim(f"churn-{number}", ttl=5):
+                with claim(f"churn-{number}", ttl=60):
                     rounds[number] += 1
         except Exception:
             failures.append(traceback.format_exc())
@@ -401,7 +401,7 @@ def fork_among_threads(count):
         time.sleep(0.005)
 
     def child():
-        with claim(f"child-{os.getpid()}", ttl=5) as hold:
+        with claim(f"child-{os.getpid()}", ttl=60) as hold:
             return 0 if hold.held and hold.renew() else 7
 
     try:
@@ -415,7 +415,7 @@ def fork_among_threads(count):
 
 def _in_pool(number):
     inherited = [hold.held for hold in holds.values()]
-    with claim(f"pool-{number}", ttl=5) as hold:
+    with claim(f"pool-{number}", ttl=60) as hold:
         return {"pid": os.getpid(), "held": hold.held, "renewed": hold.renew(), "inherited": inherited}
 
 
