@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -161,19 +162,34 @@ class Claim:
         return self._open(Acquiring(self, self.timeout).acquire())
 
     def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: object) -> None:
-        self._close().__exit__(exc_type, exc, tb)
+        self._closed().__exit__(exc_type, exc, tb)
 
     async def __aenter__(self) -> Hold:
         return self._open(await Acquiring(self, self.timeout, task=asyncio.current_task()).aacquire())
 
     async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: object) -> None:
-        await self._close().__aexit__(exc_type, exc, tb)
+        await self._closed().__aexit__(exc_type, exc, tb)
 
     def _open(self, outcome: Hold | Refused) -> Hold:
         if isinstance(outcome, Refused):
             raise outcome.error()
-        _opened.set((*_opened.get(), (self, outcome)))
+        before = _opened.get()
+        try:
+            _opened.set((*before, (self, outcome)))
+        except BaseException:  # a signal's exception: no body will begin, and nothing would close it
+            _opened.set(before)
+            outcome.release()
+            raise
         return outcome
+
+    def _closed(self) -> Hold:
+        """Return the open hold, open no more."""
+        try:
+            return self._close()
+        except BaseException:  # a signal's exception in the middle: nobody else would let go of it
+            with suppress(RuntimeError):
+                self._close().release()
+            raise
 
     def _close(self) -> Hold:
         opened = _opened.get()

@@ -19,6 +19,7 @@ from django_claims.backends.base import HandOverRequest, ReleaseRequest, within
 from django_claims.clock import Duration, milliseconds
 from django_claims.exceptions import BackendUnavailable, UnsupportedFeature
 from django_claims.handler import claim_backends
+from django_claims.keeper import Keeper
 from django_claims.leases import LossReason, Progress
 from django_claims.logs import get_logger
 from django_claims.orphans import Orphan
@@ -39,6 +40,7 @@ class HandingHold(RenewableHold):
         on_end: Callable[[], Any] | None
 
         def retire(self) -> list[ReleaseRequest] | None: ...
+        def abandon(self) -> None: ...
         def as_orphan(
             self, *, dropped: bool = False, token: str | None = None, ttl_ms: int | None = None
         ) -> Orphan: ...
@@ -70,50 +72,48 @@ class HandingHold(RenewableHold):
             raise UnsupportedFeature("handing over a hold", self.alias)
         if self.lost:
             raise self.gone()
-        with registry.lock:
-            requests = None if self._loss is not None else self.retire()
+        ticket, given = new_ticket(self.names, self.fence), True
+        try:
+            with registry.lock:
+                requests = None if self._loss is not None else self.retire()
+            if requests is not None:
+                self._handed_over = True
+                if self._keeper is not None:
+                    valid_ms = max(valid_ms, requests[0].rest_ms)
+                    given = self._ask_to_keep_it(self._keeper, ticket, valid_ms)
+        except BaseException:  # a signal's exception too
+            self._give_up(ticket, valid_ms)
+            raise
         if requests is None:
             raise self.gone()
-        ticket = new_ticket(self.names, self.fence)
-        self._handed_over = True
-        if self._keeper is not None:
-            valid_ms = max(valid_ms, requests[0].rest_ms)
-            self._ask_to_keep_it(ticket, valid_ms)
-            logger.info(
-                "Claim handed over name=%s alias=%s fence=%s valid=%s",
-                self.name,
-                self.alias,
-                self.fence,
-                valid_ms / 1000,
-            )
-            signals.send(
-                signals.claim_handed_over, name=self.name, alias=self.alias, lease=self.lease, valid=valid_ms / 1000
-            )
-        return ticket.text
-
-    def _ask_to_keep_it(self, ticket: Ticket, valid_ms: int) -> None:
-        """Ask the store. Raises ClaimLost if it says no."""
-        keeper = self._keeper
-        assert keeper is not None
-        try:
-            backend = claim_backends[self.alias]
-            seconds = backend.settings.store_timeout
-            waited = keeper.drop(self, wait=seconds / 2)
-            with within(seconds - waited):
-                given = backend.hand_over(
-                    [HandOverRequest(name, self.token, ticket.digest, valid_ms) for name in self.names]
-                )
-        except BaseException:
-            # Nobody can tell whose it is, so it is to be nobody's.
-            self._handed_over = False
-            keeper.drop(self)
-            keeper.delete_later(self.as_orphan())
-            keeper.delete_later(self.as_orphan(token=ticket.digest, ttl_ms=valid_ms))
-            raise
         if not given:
             self._take_the_no()
+        return ticket.text
+
+    def _ask_to_keep_it(self, keeper: Keeper, ticket: Ticket, valid_ms: int) -> bool:
+        """Ask the store. Return whether it was ours to give."""
+        backend = claim_backends[self.alias]
+        seconds = backend.settings.store_timeout
+        waited = keeper.drop(self, wait=seconds / 2)
+        with within(seconds - waited):
+            given = backend.hand_over(
+                [HandOverRequest(name, self.token, ticket.digest, valid_ms) for name in self.names]
+            )
+        if not given:
+            return False
         if self.is_slow:
             keeper.delete_later(self.as_orphan())
+        valid = valid_ms / 1000
+        logger.info("Claim handed over name=%s alias=%s fence=%s valid=%s", self.name, self.alias, self.fence, valid)
+        signals.send(signals.claim_handed_over, name=self.name, alias=self.alias, lease=self.lease, valid=valid)
+        return True
+
+    def _give_up(self, ticket: Ticket, valid_ms: int) -> None:
+        """Nobody can tell whose it is, so it is to be nobody's."""
+        self._handed_over = False
+        self.abandon()
+        if self._keeper is not None:
+            self._keeper.delete_later(self.as_orphan(token=ticket.digest, ttl_ms=valid_ms))
 
     def _take_the_no(self) -> None:
         """It was ours no more: be lost, for the reason that the store gives. Raises ClaimLost."""

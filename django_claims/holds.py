@@ -54,7 +54,7 @@ class Hold(HandingHold):
     comparison, so where two writes would hurt, let the resource compare `fence`.
     """
 
-    _keeper: Keeper | None = None  # before all else is there, should a signal come in between
+    _keeper: Keeper | None = None  # until all else is there: what a signal leaves half made, its finalizer lets be
     on_end: Callable[[], Any] | None = None
     _loss: LossReason | None = None
     _released = False
@@ -81,7 +81,6 @@ class Hold(HandingHold):
         on_lost: str = "flag",
         release_on_commit: bool = False,
     ) -> None:
-        self._keeper = keeper
         self.stop_on_shutdown = stop_on_shutdown
         self.on_lost = on_lost
         self.release_on_commit = release_on_commit
@@ -102,6 +101,7 @@ class Hold(HandingHold):
             self._watch = watch
         if trip is not None:
             self._trip = trip
+        self._keeper = keeper
 
     @property
     def name(self) -> str:
@@ -170,12 +170,17 @@ class Hold(HandingHold):
                 return ReleaseResult.RELEASED
             result = self._ask_to_release(self._keeper, requests)
         except BaseException:  # a signal's exception in the middle: the exit tries again
-            if self._keeper is not None and self._loss is not LossReason.FORKED:
-                self._released = True
-                self._keeper.delete_later(self.as_orphan())
+            self.abandon()
             raise
         self.end(result)
         return result
+
+    def abandon(self) -> None:
+        """Hold no more, whatever was done of that; have its lease deleted, should there be one left."""
+        if self._keeper is not None and self._loss is not LossReason.FORKED:
+            self._released = True
+            self._keeper.drop(self)
+            self._keeper.delete_later(self.as_orphan())
 
     def _ask_to_release(self, keeper: Keeper, requests: list[ReleaseRequest]) -> ReleaseResult:
         try:

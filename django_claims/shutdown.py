@@ -88,11 +88,22 @@ def release_all(reason: str) -> int:
     Called at exit, so a store that gives no answer is logged, not raised: what it kept ends
     with its TTL. Takes 5 s at most, for all together. Safe to call twice.
     """
+    holds = {hold.token: hold for hold in registry.all_holds()}
+    try:
+        return _release(holds, reason)
+    except BaseException:  # a signal's exception in the middle: the next call tries again, at exit at the latest
+        for hold in holds.values():
+            hold.abandon()
+        raise
+
+
+def _release(holds: dict[str, Any], reason: str) -> int:
+    """Release them, and take out each one that is done."""
     ends = clock() + RELEASE_SECONDS
     _say()
     retired: dict[str, list[tuple[Any, list[ReleaseRequest]]]] = {}
     count = 0
-    for hold in registry.all_holds():
+    for hold in list(holds.values()):
         requests = hold.retire()  # lost to this process first, then deleted
         if requests is not None:
             count += 1
@@ -122,6 +133,7 @@ def release_all(reason: str) -> int:
         said = iter(answers or ())
         for hold, requests in mine:
             hold.end(result_of([next(said) for _ in requests]) if answers else ReleaseResult.UNKNOWN)
+            holds.pop(hold.token)
     if count:
         logger.info("Released all holds count=%s reason=%s", count, reason)
     return count

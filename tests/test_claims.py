@@ -21,6 +21,7 @@ from django_claims import (
     StopRequested,
     claim,
     claim_backends,
+    claims,
     clear_stop,
     current_hold,
     force_release,
@@ -445,6 +446,47 @@ def test_leaving_after_another_took_it_touches_nothing_of_the_other(calm):
     assert lease.fence == other.fence
     assert lease.remaining > 29
     other.release()
+
+
+class Interrupted:
+    """Stands for the holds that are open in a context; a signal comes at the next change, after or before it."""
+
+    def __init__(self, opened, at):
+        self.opened, self.at = opened, at
+
+    def get(self):
+        if self.at == "get":
+            self.at = ""
+            raise KeyboardInterrupt
+        return self.opened.get()
+
+    def set(self, value):
+        self.opened.set(value)
+        if self.at == "set":
+            self.at = ""
+            raise KeyboardInterrupt
+
+
+def test_a_signal_as_a_with_is_entered_leaves_no_hold_open(monkeypatch):
+    monkeypatch.setattr(claims, "_opened", Interrupted(claims._opened, "set"))
+
+    with pytest.raises(KeyboardInterrupt), claim("x"):
+        raise AssertionError("the body began")
+
+    assert claims._opened.get() == ()
+    assert claim("x").lease() is None
+
+
+@pytest.mark.parametrize("at", ["get", "set"])
+def test_a_signal_as_a_with_is_left_leaves_no_hold_open(monkeypatch, at):
+    recipe = claim("x")
+
+    with pytest.raises(KeyboardInterrupt), recipe as hold:
+        monkeypatch.setattr(claims, "_opened", Interrupted(claims._opened, at))
+
+    assert claims._opened.get() == ()
+    hold.release()  # what is not found any more, its finalizer lets go
+    assert claim("x").lease() is None
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), SystemExit(3), KeyboardInterrupt()], ids=repr)

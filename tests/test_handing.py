@@ -31,6 +31,7 @@ from django_claims import (
     registry,
     release_all,
     request_stop,
+    signals,
     start_draining,
     stop_flag,
 )
@@ -537,6 +538,25 @@ def test_a_signal_in_the_middle_burns_none_either():
     faults.off("adopt")
 
     assert claim("x").adopt(ticket).release()
+
+
+@pytest.mark.parametrize("when", ["before the store is asked", "once it has answered"])
+def test_a_signal_in_the_middle_of_handing_over_leaves_it_with_nobody(monkeypatch, when):
+    hold = claim("x").acquire()
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if when == "before the store is asked":
+            patch.setattr(registry, "remove", interrupted)
+        else:
+            patch.setattr(signals, "send", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            hold.hand_over()
+
+    wait_until(lambda: claim("x").lease() is None)
+    assert not hold.held and not hold.lost
 
 
 def test_what_is_remembered_of_unknown_outcomes_is_bounded(monkeypatch):

@@ -11,10 +11,12 @@ import pytest
 
 from django_claims import (
     BackendUnavailable,
+    Hold,
     StopRequested,
     claim,
     current_hold,
     draining,
+    registry,
     release_all,
     shutdown,
     start_draining,
@@ -339,6 +341,23 @@ def test_a_signal_that_comes_as_a_process_lets_go_at_its_end_does_not_keep_it_fr
     )  # fmt: skip
 
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "free True\n", "")
+
+
+@pytest.mark.parametrize("name", ["remove", "end"])
+def test_a_signal_in_the_middle_of_releasing_all_leaves_nothing_behind(monkeypatch, name):
+    holds = [claim("x").acquire(), claim("y").acquire()]
+    of = registry if name == "remove" else Hold
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(of, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            release_all("exit")
+    release_all("exit")
+
+    assert [claim(hold.name).lease() for hold in holds] == [None, None]
 
 
 def test_releasing_all_while_others_take_and_leave_is_safe():
