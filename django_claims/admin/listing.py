@@ -12,7 +12,10 @@ from django.core.paginator import Paginator
 from django_claims import conf
 from django_claims.admin import keys, stores, words
 from django_claims.admin.rows import Row
+from django_claims.exceptions import InvalidClaim
+from django_claims.handler import claim_backends
 from django_claims.leases import Lease, StopFlag
+from django_claims.names import checked
 
 PER_PAGE = 100
 SMALL = 1000
@@ -119,6 +122,7 @@ class _Browsing:
         self.report = stores.Report()
         aliases = [query.alias] if query.alias else conf.aliases()
         self.found = {alias: stores.contents(alias, self.report) for alias in aliases}
+        self._look_up(query.search)
         self.pairs: list[Pair] = [(name, alias) for alias, there in self.found.items() for name in there.names]
         self.live = set(self.pairs)
         self.kept: dict[Pair, StopFlag] = {
@@ -127,6 +131,19 @@ class _Browsing:
             for name, flag in there.flags.items()
             if flag.keep
         }
+
+    def _look_up(self, name: str) -> None:
+        """Ask for a claim by its whole name where the listing may miss it."""
+        try:
+            checked(name)
+        except InvalidClaim:
+            return
+        for alias, there in self.found.items():
+            if name not in there.names and (not there.complete or alias in self.report.unlisted):
+                with self.report.asking(alias):
+                    if lease := claim_backends[alias].lease(name):
+                        there.names.append(name)
+                        there.leases = {**(there.leases or {}), name: lease}
 
     def listing(self) -> Listing:
         query = self.query

@@ -41,6 +41,7 @@ class Report:
 
     notices: list[Notice] = field(default_factory=list)
     unanswered: set[str] = field(default_factory=set)  # aliases of which nobody can tell
+    unlisted: set[str] = field(default_factory=set)  # those of them that can be asked for one name
 
     @contextmanager
     def asking(self, alias: str) -> Iterator[None]:
@@ -49,13 +50,11 @@ class Report:
             with within(SECONDS):
                 yield
         except BackendUnavailable as error:
-            text = _("The store of %(alias)s gave no answer, so nobody can tell what is held there (%(detail)s).")
+            text = _("The store “%(alias)s” gave no answer, so nobody can tell what is held there (%(detail)s).")
             self._add(alias, Notice(text % {"alias": alias, "detail": error.detail or type(error).__name__}, "error"))
         except UnsupportedFeature:
-            text = _(
-                "The backend of %(alias)s cannot list its claims. One that you know by name can be looked at and "
-                "stopped with 'manage.py claims show' and 'manage.py claims stop'."
-            )
+            text = _("The store “%(alias)s” cannot list its claims. Search for the whole name of a claim to see it.")
+            self.unlisted.add(alias)
             self._add(alias, Notice(text % {"alias": alias}))
         except InvalidClaimsSetting as error:
             self._add(alias, Notice(str(error), "error"))
@@ -72,16 +71,19 @@ def limits(backend: BaseClaimBackend, complete: bool) -> list[Notice]:
         return [
             Notice(
                 _(
-                    "%(alias)s keeps its claims in the memory of each process: those of other processes cannot be "
-                    "seen or stopped from here."
+                    "The store “%(alias)s” is the memory of each process: claims of other processes cannot be seen "
+                    "or stopped from here."
                 )
                 % {"alias": backend.alias}
             )
         ]
-    if not (complete and backend.supports_complete_listing):
+    if not complete:
         return [
             Notice(
-                _("The store of %(alias)s cannot list everything: claims may be held that are not shown here.")
+                _(
+                    "The store “%(alias)s” cannot list everything: claims may be held that are not shown here. "
+                    "Search for the whole name of a claim to see it."
+                )
                 % {"alias": backend.alias}
             )
         ]
@@ -119,6 +121,7 @@ def contents(alias: str, report: Report) -> Contents:
             found.leases = {lease.name: lease for lease in page}
             found.complete, found.names = page.complete, list(found.leases)
             flags = backend.flags()
+        found.complete = found.complete and backend.supports_complete_listing
         found.flags = {flag.name: flag for flag in flags}
         report.notices += limits(backend, found.complete)
     return found

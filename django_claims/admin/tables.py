@@ -88,4 +88,6 @@ def summary(listing: Listing) -> str:
     if listing.query.search or listing.query.group or listing.query.state or listing.query.host:
         said = ngettext("%(count)s matches", "%(count)s match", listing.total)
         text += ", " + said % {"count": words.number(listing.total)}
+    if listing.report.unanswered:
+        text += ", " + _("as far as the stores answered")
     return text

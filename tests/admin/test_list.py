@@ -1,9 +1,12 @@
 """The list of live claims: what it shows, finds, sorts and cuts, and what it says when it cannot."""
 
+import html
 import json
 import re
 
 import pytest
+from django.http import QueryDict
+from django.urls import reverse
 
 from django_claims import claim, list_claims, request_stop
 from django_claims.admin.keys import key_of
@@ -93,7 +96,8 @@ def test_what_is_kept_stopped_and_does_not_run_is_listed_too(staff):
 def test_nothing_held_says_so_and_names_the_store(staff):
     page = look(staff)
 
-    assert "No live claims. default (memory of this process)" in page.text
+    assert "No live claims." in page.text
+    assert "default (memory of this process)" in page.text
     assert "<table" not in page.source.split('id="content-main"')[1]
 
 
@@ -114,7 +118,7 @@ def test_a_store_that_does_not_answer_is_a_banner_and_no_failure(staff, shared, 
     page = look(staff, address)
 
     assert page.status == 200
-    assert "The store of default gave no answer" in page.text
+    assert "gave no answer" in page.text
     assert "No live claims" not in page.text
 
 
@@ -164,7 +168,8 @@ def test_one_store_that_is_down_does_not_hide_the_others(staff, settings, held):
     page = look(staff)
 
     assert page.names == ["there"]
-    assert "The store of down gave no answer" in page.text
+    assert "The store “down” gave no answer" in page.text
+    assert "1 live claim, as far as the stores answered" in page.text
     assert "connection refused" in page.text
 
 
@@ -186,6 +191,22 @@ def test_a_backend_that_cannot_list_says_so_and_shows_no_table(staff, shared, he
     assert "cannot list its claims" in page.text
     assert "<table" not in page.source.split('id="content-main"')[1]
     assert "Running" in look(staff, CHANGE, "default:known").text
+
+    found = look(staff, q="known")
+
+    assert found.names == ["known"]
+    assert found.form("stop")["name"] == "known"
+    assert look(staff, q="unknown").names == []
+    assert look(staff, q="\x00").status == 200
+
+
+def test_a_claim_that_the_listing_misses_is_found_by_its_whole_name(staff, shared, held):
+    shared(f"{__name__}.SeesNothingBackend")
+    held("import:1")
+
+    assert look(staff).names == []
+    assert look(staff, q="import").names == []
+    assert look(staff, q="import:1").names == ["import:1"]
 
 
 @pytest.mark.parametrize("backend", [f"{__name__}.MissesSomeBackend", "tests.cli.stores.ForgetfulBackend"])
@@ -364,3 +385,36 @@ def test_a_foreign_record_of_any_kind_breaks_no_page(staff, held):
     for query in ({}, {"claim": "default:nan"}, {"claim": "default:late"}, {"o": "progress"}, {"o": "left"}):
         source = look(staff, ROWS, **query).source
         json.loads(source, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+@pytest.mark.parametrize("address", [LIST, ROWS, FLAGS])
+def test_no_proxy_keeps_a_page(staff, held, address):
+    held("a")
+
+    response = staff.get(reverse(address))
+
+    assert {"no-store", "private", "max-age=0"} <= set(response["Cache-Control"].split(", "))
+    assert response["Content-Type"] == ("application/json" if address == ROWS else "text/html; charset=utf-8")
+
+
+@pytest.mark.parametrize("use_tz", [True, False])
+def test_the_times_of_a_page_name_their_zone(staff, held, settings, use_tz):
+    settings.USE_TZ, settings.TIME_ZONE = use_tz, "Asia/Tokyo"
+    held("a")
+
+    assert re.search(r"read at \d\d:\d\d:\d\d \(Asia/Tokyo\)", look(staff).text)
+    assert "By the clock of Asia/Tokyo." in look(staff, CHANGE, "default:a").text
+
+
+def test_switches_survive_a_search_a_filter_a_sort_and_a_page(staff, held):
+    held(*(f"import:{number:03d}" for number in range(201)))
+
+    page = look(staff, q="import", group="import", o="-held", p="2")
+
+    links = re.findall(r'href="(\?[^"]*)"', page.source)
+    assert len(links) > 8
+    for link in links:
+        asked = QueryDict(html.unescape(link)[1:])
+        assert (asked["q"], asked["group"]) == ("import", "import")
+    assert '<input type="hidden" name="o" value="-held">' in page.source
+    assert page.form("stop", page.names[0])["back"] == "q=import&group=import&o=-held&p=2"

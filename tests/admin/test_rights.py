@@ -201,3 +201,14 @@ def test_a_user_without_staff_gets_no_rights_from_the_permissions_alone():
     client = Client()
     client.force_login(User.objects.create_user("x"))
     assert client.post(reverse(ACT), {"act": "stop"}).status_code == 302
+
+
+def test_the_way_back_stays_on_the_same_site(staff, held):
+    held("a")
+    for address in ("liveclaim/", "liveclaim/default:a/change/", "stoprequestrow/"):
+        source = staff.get(f"/other/django_claims/{address}").content.decode()
+        way = source.split('class="claims-crumbs"')[1].split("</ol>")[0]
+
+        assert 'href="/other/"' in way
+        assert 'href="/other/django_claims/"' in way
+        assert "/admin/" not in way

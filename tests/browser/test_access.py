@@ -27,14 +27,21 @@ def faults_of():
     return faults_of
 
 
-@pytest.mark.parametrize(
-    "look", [{"color_scheme": "light"}, {"color_scheme": "dark"}, {"locale": "ar"}, {"viewport": PHONE}], ids=str
-)
+LOOKS = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "rtl": {"locale": "ar"},
+    "phone": {"viewport": PHONE, "is_mobile": True, "has_touch": True},
+    "forced": {"forced_colors": "active"},
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
 def test_axe_finds_no_fault(site, running, open_page, faults_of, shot, look):
     running(*IMPORT)
     site.manage("claims", "stop", "cleanup", "--keep", "--reason", "the disk is full")
-    page = seen(open_page(**look), "import-orders")
-    shot(page, f"list-{next(iter(look.values()))}")
+    page = seen(open_page(**LOOKS[look]), "import-orders")
+    shot(page, f"list-{look}")
     assert faults_of(page) == []
 
     page.goto(FLAGS)
