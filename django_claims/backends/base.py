@@ -42,7 +42,7 @@ from django_claims.conf import AliasSettings, Problem, option_problem
 from django_claims.exceptions import InvalidClaimsSetting, UnsupportedFeature
 from django_claims.holders import Holder
 from django_claims.leases import Lease, LeasePage, StopFlag
-from django_claims.names import mark_of
+from django_claims.names import mark_of, matches
 
 __all__ = [
     "BaseClaimBackend",
@@ -105,6 +105,11 @@ class BaseClaimBackend:
         """Say whether this object still speaks to what the settings name. Asked at each use, so cheap."""
         return True
 
+    @property
+    def parts(self) -> Sequence[BaseClaimBackend]:
+        """The backends that it is over, with a store each; or itself alone."""
+        return (self,)
+
     def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
         """
         Grant all of the names or none, in one step that only one caller can win.
@@ -137,7 +142,11 @@ class BaseClaimBackend:
 
     def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
         """Return one page of live leases in order of name, of those that fit the glob."""
-        raise NotImplementedError
+        if (overview := self.overview()) is None:
+            raise NotImplementedError
+        names = [name for name in overview[0] if matches(name, match)]
+        found = self.leases_of(names[(page - 1) * per_page : page * per_page])
+        return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
 
     def overview(self) -> tuple[list[str], list[StopFlag]] | None:
         """

@@ -29,7 +29,7 @@ from django_claims.backends.base import (
 )
 from django_claims.backends.records import flag_words, read_flag, read_record
 from django_claims.backends.wire import Again
-from django_claims.leases import Lease, LeasePage, StopFlag
+from django_claims.leases import Lease, StopFlag
 from django_claims.names import matches
 
 _ANSWERS = {1: Renewal.RENEWED, 0: Renewal.GONE, -1: Renewal.TAKEN, -2: Renewal.FORCED}
@@ -214,11 +214,6 @@ class ScriptBackend(BaseClaimBackend):
 
     def promised(self, name: str) -> bool:
         return bool(self._run("promised", [self._lease_key(name)], []))
-
-    def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
-        names = [name for name in self.overview()[0] if matches(name, match)]
-        found = self.leases_of(names[(page - 1) * per_page : page * per_page])
-        return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
 
     def overview(self) -> tuple[list[str], list[StopFlag]]:
         # The index goes past the script: ten thousand names in and out of Lua cost the server five times as much.

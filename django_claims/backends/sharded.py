@@ -18,8 +18,7 @@ from django_claims.backends import base
 from django_claims.backends.redis import RedisBackend
 from django_claims.clock import clock
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting, UnsupportedFeature
-from django_claims.leases import Lease, LeasePage, StopFlag
-from django_claims.names import matches
+from django_claims.leases import Lease, StopFlag
 
 AWAY_SECONDS = 10.0
 _GROUP = re.compile(r"\{([^{}]+)\}")
@@ -51,6 +50,10 @@ class ShardedBackend(base.BaseClaimBackend):
         self._shards: dict[str, RedisBackend] = dict(zip(caches, made, strict=True))
         self._notices: dict[str, list[base.Notice]] = {}
         self._away: dict[str, float] = {}
+
+    @property
+    def parts(self) -> Sequence[base.BaseClaimBackend]:
+        return tuple(self._shards.values())
 
     def _place(self, name: str) -> str:
         """Return the cache of a name. One more takes over its share of names, and the others keep theirs."""
@@ -90,11 +93,6 @@ class ShardedBackend(base.BaseClaimBackend):
 
     def release(self, requests: Sequence[base.ReleaseRequest]) -> list[base.Released]:
         return self._each("release", requests)
-
-    def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
-        names = [name for name in self.overview()[0] if matches(name, match)]
-        found = self.leases_of(names[(page - 1) * per_page : page * per_page])
-        return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
 
     def overview(self) -> tuple[list[str], list[StopFlag]]:
         all_of = [shard.overview() for shard in self._shards.values()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings as django_settings
@@ -58,7 +59,15 @@ def run(command: BaseCommand, options: dict[str, Any]) -> int:
 
 
 def examine(backend: BaseClaimBackend) -> Iterator[Finding]:
-    """Check one alias. Stops at once if its store does not answer."""
+    """Check one alias, each store that is behind it."""
+    for part in backend.parts:
+        where = f"{part.describe()}: " if len(backend.parts) > 1 else ""
+        for finding in _examine(part):
+            yield replace(finding, fact=where + finding.fact)
+
+
+def _examine(backend: BaseClaimBackend) -> Iterator[Finding]:
+    """Check one store. Stops at once if it does not answer."""
     answered = reach(backend)
     yield answered
     if answered.level is Level.FAIL:

@@ -12,6 +12,8 @@ from django_claims import claim, list_claims, request_stop
 from django_claims.backends.base import AcquireRequest, ReleaseRequest, Renewal, RenewRequest, new_token
 from django_claims.backends.sharded import ShardedBackend
 from django_claims.checks import check_settings
+from django_claims.cli import doctor
+from django_claims.cli.findings import Level
 from django_claims.clock import clock
 from django_claims.conf import AliasSettings
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting, UnsupportedFeature
@@ -198,3 +200,29 @@ def test_options_that_cannot_be_are_refused_and_reported_by_the_checks(site, opt
 
     assert says in str(caught.value)
     assert [message.id for message in found] == ["django_claims.E020"]
+
+
+def test_the_doctor_looks_at_each_server(site, servers):
+    backend = site()
+
+    found = list(doctor.examine(backend))
+
+    where = [shard.describe() for shard in backend.parts]
+    assert len(set(where)) == 2
+    for each in where:
+        mine = [finding for finding in found if finding.fact.startswith(f"{each}: ")]
+        assert {"reach", "eviction", "persistence", "round", "latency"} <= {finding.id for finding in mine}
+        assert "reach" not in [finding.id for finding in mine if finding.level is Level.FAIL]
+    assert {finding.alias for finding in found} == {"default"}
+
+
+def test_the_doctor_tells_of_the_server_that_is_away_and_looks_at_the_other(site, servers):
+    backend = site(STORE_TIMEOUT=0.5)
+
+    with servers[0].frozen():
+        found = list(doctor.examine(backend))
+
+    away = [finding.fact for finding in found if finding.id == "reach" and finding.level is Level.FAIL]
+    assert len(away) == 1
+    assert str(servers[0].port) in away[0]
+    assert any(finding.id == "round" and str(servers[1].port) in finding.fact for finding in found)
