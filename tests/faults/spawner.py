@@ -56,6 +56,7 @@ class Spawner:
             with self._changed:
                 if "pid" in said:
                     self._spawned.append(said["pid"])
+                    self.codes.pop(said["pid"], None)  # of one before it with the same number
                 else:
                     self.codes[said["ended"]] = said["code"]
                 self._changed.notify_all()
@@ -67,9 +68,7 @@ class Spawner:
         self._process.stdin.flush()
         with self._changed:
             assert self._changed.wait_for(lambda: self._spawned, 30), "the spawner does not answer"
-            pid = self._spawned.pop(0)
-            self.codes.pop(pid, None)  # of one before it with the same number
-            return pid
+            return self._spawned.pop(0)  # it may have ended by now
 
     def wait(self, pids: list[int], seconds: float) -> list[int]:
         """Wait until these have ended, for so long at most; return those that have not."""

@@ -52,6 +52,23 @@ def test_a_round_whose_workers_do_not_start_fails_and_signals_nobody(store_named
     assert signalled == []
 
 
+def test_a_worker_that_ends_before_anybody_looks_has_ended(spawner, tmp_path, monkeypatch):
+    """As one that had nothing to do: its end is told before who has asked for it goes on."""
+    changed = spawner._changed
+    spec = {"p": "w", "dir": str(tmp_path), "log": str(tmp_path / "w.log"), "kind": "memory", "settings": {}}
+    spec |= {"mutant": "none that there is"}  # so that it ends at once
+
+    def wait_for(condition, seconds):
+        return type(changed).wait_for(changed, lambda: condition() and spawner._spawned[0] in spawner.codes, seconds)
+
+    monkeypatch.setattr(changed, "wait_for", wait_for)
+    pid = spawner.spawn(spec)
+    monkeypatch.undo()
+
+    assert spawner.wait([pid], 10) == []
+    assert spawner.codes[pid] == 1
+
+
 def test_holders_and_connections_that_are_hurt(hurt):
     checker = hurt("redis", "kill", "stop", "cut", seconds=4)
 
