@@ -49,11 +49,19 @@ def start(func: Callable[[], T], *, kind: str = "end") -> Future[T]:
             raise ClaimError("abandoned")
         return func()
 
+    executor = _executor(kind)
     try:
-        return _executor(kind).submit(run)
+        return executor.submit(run)
     except RuntimeError as error:
         abandoned.set()
         raise ClaimError(f"No thread could be started for an async claim ({error}).") from error
+    except BaseException:
+        # A signal's exception, perhaps as it started a thread: one that it does not know by then waits for work for
+        # good, and keeps the process from ending. So all of its threads end with what they have, and the next has others.
+        abandoned.set()
+        _executors.pop(kind, None)
+        executor.shutdown(wait=False)
+        raise
 
 
 def _done_here(func: Callable[[], T]) -> Future[T]:

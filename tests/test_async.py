@@ -608,3 +608,32 @@ def test_flags_set_from_a_task_are_seen_by_all():
     asyncio.run(main())
 
     assert stop_flag("x").keep
+
+
+def test_a_signal_that_comes_as_a_thread_starts_does_not_keep_the_process_from_ending():
+    """The executor has not noted that thread by then, and would never tell it to end."""
+    script = """
+        from django.conf import settings
+        settings.configure(
+            CLAIMS={"default": {"BACKEND": "django_claims.backends.memory.MemoryBackend"}},
+            INSTALLED_APPS=["django_claims"],
+        )
+        import asyncio, django, threading
+        django.setup()
+        from django_claims import claim
+        real = threading.Thread.start
+        def start(thread):
+            real(thread)
+            if thread.name.startswith("django-claims try"):
+                threading.Thread.start = real
+                raise SystemExit(143)  # as the handler of shutdown.install()
+        threading.Thread.start = start
+        asyncio.run(claim("x").aacquire())
+    """
+
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": "."},
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (143, "")
