@@ -56,8 +56,9 @@ def start(func: Callable[[], T], *, kind: str = "end") -> Future[T]:
         abandoned.set()
         raise ClaimError(f"No thread could be started for an async claim ({error}).") from error
     except BaseException:
-        # A signal's exception, perhaps as it started a thread: one that it does not know by then waits for work for
-        # good, and keeps the process from ending. So all of its threads end with what they have, and the next has others.
+        # A signal's exception, perhaps as it started a thread: one that it has not noted by then would wait for work
+        # for good, and keep the process from ending. So all of its threads end when they are done, and the next call
+        # has others.
         abandoned.set()
         _executors.pop(kind, None)
         executor.shutdown(wait=False)

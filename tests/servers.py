@@ -42,6 +42,7 @@ class RedisServer:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.options = options
         self.persistent = persistent
+        self.env: dict[str, str] = {}  # more of it, from its next start on
         self.port = free_port()
         self.socket_path = str(directory / "redis.sock")
         self._process: subprocess.Popen[bytes] | None = None
@@ -66,6 +67,7 @@ class RedisServer:
                 "--save", "", "--appendonly", "yes" if self.persistent else "no", "--appendfsync", "always",
                 *self.options,
             ],
+            env={**os.environ, **self.env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

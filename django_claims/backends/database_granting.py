@@ -171,7 +171,7 @@ class DatabaseGranting(DatabaseHanding):
             {
                 str(key): None
                 for key, expires_us, news_until_us, now_us in some
-                if expires_us < now_us - tables.DAY_US and news_until_us < now_us
+                if abs(expires_us) < now_us - tables.DAY_US and news_until_us < now_us
             }
         )
         for at in range(0, len(old), tables.BATCH):

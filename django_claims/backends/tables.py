@@ -55,6 +55,8 @@ no_run_flag = {
     "news_until_us": Case(When(flag_kind="k", then=F("news_until_us")), default=Value(0)),
 }
 NOTHING: dict[str, Any] = {"holder": "", "progress": ""}
+ENDED = Now() * -1
+"""What stands for the expiry of a lease that was ended, and when: a clock that is set back does not revive it."""
 # What a grant writes, whether the name has a row or not.
 granted: dict[str, Any] = {
     "format": FORMAT,
@@ -108,8 +110,8 @@ NEW_BY_THE_CLOCK = Statement(
 )
 WRITE_PROGRESS = Statement(lambda: update(owned, progress=text("progress")))
 SEE_FLAG = Statement(lambda: update(owned.filter(flag_seen_us=0).exclude(flag_kind=""), flag_seen_us=Now()))
-END = Statement(lambda: update(owned.filter(flag_kind=""), token="", expires_us=Now(), **NOTHING))
-END_FLAGGED = Statement(lambda: update(owned, token="", expires_us=Now(), **NOTHING, **no_run_flag))
+END = Statement(lambda: update(owned.filter(flag_kind=""), token="", expires_us=ENDED, **NOTHING))
+END_FLAGGED = Statement(lambda: update(owned, token="", expires_us=ENDED, **NOTHING, **no_run_flag))
 REST = Statement(
     lambda: update(owned, token="", kind=RESTING, expires_us=Now() + Slot("rest_us"), **NOTHING, **no_run_flag)
 )
@@ -139,7 +141,7 @@ FORCE = Statement(
     lambda: update(
         as_seen.filter(expires_us__gt=Now()),
         token="",
-        expires_us=Now(),
+        expires_us=ENDED,
         forced_fence=F("fence"),
         forced_until_us=Now() + F("ttl_ms") * 1000,
         flag_kind=no_run_flag["flag_kind"],
@@ -183,6 +185,8 @@ SOME = Statement(
         .query
     )
 )
+# Expired, or ended, a day ago.
+old = Q(expires_us__gt=DAY_US - Now(), expires_us__lt=Now() - DAY_US, news_until_us__lt=Now())
 
 
 @functools.cache
@@ -210,7 +214,7 @@ def end_many(count: int) -> Statement:
         lambda: update(
             rows.filter(digest__in=slots("digest", count), token__in=slots("token", count), expires_us__gt=Now()),
             token="",
-            expires_us=Now(),
+            expires_us=ENDED,
             **NOTHING,
             **no_run_flag,
         )
@@ -219,11 +223,7 @@ def end_many(count: int) -> Statement:
 
 @functools.cache
 def forget_many(count: int) -> Statement:
-    return Statement(
-        lambda: delete(
-            rows.filter(digest__in=slots("digest", count), expires_us__lt=Now() - DAY_US, news_until_us__lt=Now())
-        )
-    )
+    return Statement(lambda: delete(rows.filter(old, digest__in=slots("digest", count))))
 
 
 def is_live(row: Any) -> bool:

@@ -443,13 +443,40 @@ def test_names_that_look_alike_are_different(site):
 def test_fences_grow_after_old_rows_were_cleaned_up(site, monkeypatch):
     backend = site.backend()
     fences = [backend.acquire([request(f"old-{number}", ttl_ms=1)])[0].fence for number in range(3)]
-    site.ask("UPDATE django_claims_lease SET expires_us = expires_us - 90000000000")
+    fences.append(backend.acquire([request("old-3", "t3")])[0].fence)
+    backend.release([ReleaseRequest("old-3", "t3")])  # what was ended has its time below 0
+    site.ask(
+        "UPDATE django_claims_lease SET expires_us = "
+        "CASE WHEN expires_us < 0 THEN expires_us + 90000000000 ELSE expires_us - 90000000000 END"
+    )
     monkeypatch.setattr(database_granting, "_clean_at", {})
 
     backend.acquire([request("new")])
 
     assert site.rows() == 1
     assert backend.acquire([request("old-2")])[0].fence > max(fences)
+
+
+@pytest.mark.parametrize("end", ["release", "release of several", "force"])
+def test_a_name_that_was_let_go_is_free_although_the_databases_clock_was_set_back(site, end):
+    """As if by an hour: all that is written is an hour ahead of the clock."""
+    backend = site.backend()
+    backend.acquire([request("other", "t1")])
+    (first,) = backend.acquire([request()])
+    if end == "force":
+        assert backend.force_release("job", first.fence)
+    else:
+        several = [ReleaseRequest("other", "t1")] if end == "release of several" else []
+        assert backend.release([ReleaseRequest("job", "t1"), *several])[0] is Released.RELEASED
+    site.ask(
+        "UPDATE django_claims_lease SET fence = fence + 3600000000, expires_us = "
+        "CASE WHEN expires_us < 0 THEN expires_us - 3600000000 ELSE expires_us + 3600000000 END"
+    )
+
+    assert backend.lease("job") is None
+    (second,) = backend.acquire([request(token="t2")])
+
+    assert second.fence == first.fence + 3600000000 + 1
 
 
 def row_of(site):

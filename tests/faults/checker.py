@@ -46,6 +46,7 @@ class Terms:
     calm: bool = False  # nobody is hurt: no hold is lost
     exclusive: bool = True  # False where the store may be told a wrong time
     refusals: bool = True  # False where a lease may outlive its TTL by the store's clock
+    fences_after_loss: bool = True  # False where only clients have a clock, and one of them is wrong
     verb_within: float = inf  # how long one call may take, standstill of its process apart
 
 
@@ -115,7 +116,8 @@ class Checker:
             if other is not run and other.token != run.token:
                 self._accuse("I2", f"{name!r}: two runs have fence {run.fence}, of {other.p} and {run.p}")
         for run, after in pairwise(runs):
-            if run.at.hi < after.at.lo and after.fence < run.fence:
+            excused = not self.terms.fences_after_loss and self._wiped(run.at.lo, after.at.hi)
+            if run.at.hi < after.at.lo and after.fence < run.fence and not excused:
                 self._accuse("I2", f"{name!r}: fence {after.fence} of {after.p} came after {run.fence} of {run.p}")
 
     def _ownership(self, name: str, runs: list[Run]) -> None:

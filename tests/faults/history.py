@@ -20,7 +20,7 @@ Tokens are passwords, also here: the history has digests of them.
 | exit, crash | worker | its end; an exception that nobody has promised |
 | dead | arena | a signal that ends a process is about to be sent |
 | nemesis | arena | a fault, from `t0` to `t1` |
-| wiped | arena | the store lost its data in that time |
+| wiped | arena | the store lost its data in that time, or some of it, so many `times` |
 | down | arena | the store certainly did not answer in that time |
 """
 

@@ -180,4 +180,5 @@ def operations(runs: Runs, name: str, terms: Terms) -> Iterator[Operation]:
         if event["which"] == name and event["why"] == "held" and terms.refusals:
             yield Operation("refused", event["t0"], event["t1"], event["tok"], event["fence"], event["p"])
     for event in runs.kinds["wiped"]:
-        yield Operation("wipe", event["t0"], event["t1"])
+        for _ in range(event.get("times", 1)):
+            yield Operation("wipe", event["t0"], event["t1"])

@@ -78,23 +78,32 @@ class Round:
             terms = replace(terms, stop_within=1.7)
         for nemesis in chosen:
             terms = nemesis.terms(terms)
-        terms = replace(terms, **self.terms)
+        self.turns_clocks = any(nemesis.turns_clocks for nemesis in chosen)
+        if self.turns_clocks:
+            self.spawner = self.spawner.with_clocks()
+        self.judged_by = replace(terms, **self.terms)
         self.slots = [Slot(number) for number in range(self.workers if self.store.shares else 1)]
         self.lock = threading.RLock()
-        self.ends = clock() + self.seconds
         try:
-            for slot in self.slots:
-                self.spawn(slot)
-            self._strike(chosen)
+            for nemesis in chosen:
+                nemesis.before()
+            self.ends = clock() + self.seconds
+            try:
+                for slot in self.slots:
+                    self.spawn(slot)
+                self._strike(chosen)
+            finally:
+                for nemesis in chosen:
+                    nemesis.heal()
+                left = self._end()
+            for pid in left:
+                self.writer.write("crash", t=clock(), text=f"process {pid} did not end by itself")
+            self._inspect()
         finally:
             for nemesis in chosen:
-                nemesis.heal()
-            left = self._end()
-        for pid in left:
-            self.writer.write("crash", t=clock(), text=f"process {pid} did not end by itself")
-        self._inspect()
+                nemesis.after()
         self._look_at_logs()
-        return Checker(read(self.directory), terms)
+        return Checker(read(self.directory), self.judged_by)
 
     # -- workers -----------------------------------------------------------------------------------
 
@@ -114,8 +123,17 @@ class Round:
             slot.generation += 1
             slot.process = f"w{slot.number}.{slot.generation}"
             # Half of them, so that somebody can take over.
-            slot.pid = self.spawner.spawn(self.specification(slot.process, proxied=slot.number % 2 == 0))
+            slot.pid = self._spawn(self.specification(slot.process, proxied=slot.number % 2 == 0))
             slot.stopped = False
+
+    def _spawn(self, spec: dict[str, Any]) -> int:
+        if self.turns_clocks:
+            spec["clock"] = str(self.clock_of("" if self.store.expires_by_wall_clock else spec["p"]))
+        return self.spawner.spawn(spec)
+
+    def clock_of(self, process: str) -> Path:
+        """Return the file that says by how much the wall clock of a process is off; '': that of the store."""
+        return self.directory / f"{process or 'store'}.clock"
 
     def signal(self, slot: Slot, number: signal.Signals) -> bool:
         """Send a worker a signal, and say whether it lived."""
@@ -215,9 +233,9 @@ class Round:
             return
         now = clock()
         spec = self.specification("inspector", proxied=False)
-        gone_by = now + self.ttl + self.store.overrun + 1.5
+        gone_by = now + self.ttl + self.judged_by.overrun + 1.5
         spec |= {"role": "inspector", "all_ended": now, "gone_by": gone_by, "mutant": ""}
-        pid = self.spawner.spawn(spec)
+        pid = self._spawn(spec)
         if self.spawner.wait([pid], gone_by - now + 20):
             os.kill(pid, signal.SIGKILL)
             self.writer.write("crash", t=clock(), text="the inspector did not end")

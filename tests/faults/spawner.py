@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from django_claims.clock import clock
+from tests.faults import clocks
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -32,6 +33,8 @@ class Spawner:
 
     def __init__(self, directory: Path, **env: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._with_clocks: Spawner | None = None
         self._log = (directory / "spawner.log").open("ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.spawner"],
@@ -61,6 +64,12 @@ class Spawner:
                     self.codes[said["ended"]] = said["code"]
                 self._changed.notify_all()
 
+    def with_clocks(self) -> Spawner:
+        """Return one like this whose workers' wall clocks can be turned; it is closed with this one."""
+        if self._with_clocks is None:
+            self._with_clocks = Spawner(self._directory, **clocks.environment())
+        return self._with_clocks
+
     def spawn(self, spec: dict[str, Any]) -> int:
         """Start a worker and return its pid."""
         assert self._process.stdin
@@ -77,6 +86,8 @@ class Spawner:
             return [pid for pid in pids if pid not in self.codes]
 
     def close(self) -> None:
+        if self._with_clocks is not None:
+            self._with_clocks.close()
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import socket
 import time
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from django_claims.clock import clock
@@ -25,6 +27,8 @@ class Store:
     has_server = False
     keeps_data = True  # over a restart
     shares = True  # with other processes
+    has_clock = True  # else clients say what time it is
+    expires_by_wall_clock = False  # of its clients, which are on one machine
     wipes_for = 0.0  # data may still vanish for so long after it was wiped
 
     def __init__(self, directory: Path, seed: int = 0) -> None:
@@ -70,6 +74,16 @@ class Store:
     def restart(self, *, keep: bool) -> None:
         raise NotImplementedError
 
+    def be_short_of_memory(self) -> None:
+        """Have little room from now on, and throw away what is old."""
+
+    def fill_up(self, chance: Random) -> int:
+        """Write until data is thrown away; return how many keys were."""
+        raise NotImplementedError
+
+    def have_enough_memory(self) -> None:
+        """Take that back."""
+
     def close(self) -> None:
         if self.proxy:
             self.proxy.close()
@@ -104,14 +118,28 @@ class RedisStore(Store):
                 path.unlink()
         self.server.start()
 
+    def fill_up(self, chance: Random) -> int:
+        with contextlib.closing(self.server.client(socket_timeout=5)) as client:
+            before = client.info()
+            client.config_set("maxmemory-policy", chance.choice(("allkeys-lru", "allkeys-random")))
+            client.config_set("maxmemory", before["used_memory"] + 2_000_000)
+            names = [f"of others {number}" for number in range(400)]
+            for name in names:
+                client.set(name, b"x" * 20_000)
+            client.config_set("maxmemory", 0)
+            client.config_set("maxmemory-policy", "noeviction")
+            client.unlink(*names)
+            return int(client.info()["evicted_keys"]) - int(before["evicted_keys"])
+
 
 class MemcachedStore(Store):
     name = "memcached"
     kind = "cache"
     has_server = True
     keeps_data = False
-    wipes_for = 1.1  # flush_all() is about whole seconds
+    wipes_for = 1.1  # flush_all() is about whole seconds, and what others wrote lives for one
     overrun = 2.2
+    has_clock = False
 
     @classmethod
     def missing(cls) -> str:
@@ -130,6 +158,30 @@ class MemcachedStore(Store):
         assert self.server.ask("flush_all") == "OK"
 
     def restart(self, *, keep: bool) -> None:
+        self.server.restart()
+
+    def be_short_of_memory(self) -> None:
+        self.server.options = ("-m", "2")
+        self.server.restart()
+
+    def fill_up(self, chance: Random) -> int:
+        """Of each size that a lease may have, more than there is room for."""
+        before = self.server.stat("evictions")
+        with socket.create_connection(("127.0.0.1", self.server.port), 5) as link:
+            for size in (60, 120, 200, 300, 400, 500, 700):
+                value = b"x" * size
+                link.sendall(
+                    b"".join(
+                        b"set others-%d-%d 0 1 %d noreply\r\n%s\r\n" % (size, number, size, value)
+                        for number in range(1_500_000 // (size + 60))
+                    )
+                )
+            link.sendall(b"version\r\n")
+            assert link.recv(100).startswith(b"VERSION")
+        return self.server.stat("evictions") - before
+
+    def have_enough_memory(self) -> None:
+        self.server.options = ()
         self.server.restart()
 
 
@@ -187,6 +239,7 @@ class MariaDBStore(SQLStore):
 class SQLiteStore(Store):
     name = "sqlite"
     kind = "database"
+    expires_by_wall_clock = True
 
     def fill(self, settings: dict[str, Any], port: int) -> None:
         path = str(self.directory / "site.sqlite3")

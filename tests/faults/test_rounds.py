@@ -17,7 +17,8 @@ TOGETHER = {
     "programs": ("terminate", "fork", "crowd", "starve"),
     "wires": ("cut", "swallow", "delay", "late_then_silent", "throttle", "lose_reply"),
     "server": ("freeze", "restart", "force"),
-    "data": ("wipe", "restart_empty"),
+    "data": ("wipe", "restart_empty", "evict"),
+    "clocks": ("client_clock", "clock_set_back", "stop"),
 }
 PAIRS = [
     (store, together)

@@ -23,7 +23,7 @@ from typing import Any
 from django.conf import settings
 
 from django_claims.clock import clock
-from tests.faults import mutants, recording
+from tests.faults import clocks, mutants, recording
 from tests.faults.history import Writer, digest
 
 WHERE = signal.SIGUSR2
@@ -38,6 +38,8 @@ OPERATIONS = {
 def run(spec: dict[str, Any]) -> None:
     """Be a worker until it is over."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # dies with the spawner
+    if spec.get("clock"):
+        clocks.follow(spec["clock"])
     faulthandler.register(WHERE, all_threads=True, chain=False)
     writer = Writer(Path(spec["dir"]), spec["p"])
     threading.Thread(target=_tick, args=(writer,), daemon=True).start()
