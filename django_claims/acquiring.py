@@ -28,8 +28,8 @@ class Acquiring(Trying):
 
     def acquire(self) -> Hold | Refused:
         """Try, and try again until the timeout is over; the last try is at its end."""
-        if self.held_here():
-            return self.done(self.refused_here())
+        if (refused := self.refused_here()) is not None:
+            return self.done(refused)
         if self.timeout == 0 or not self.enabled:
             return self.done(self.once())
         bell = Bell()
@@ -50,8 +50,8 @@ class Acquiring(Trying):
 
     async def aacquire(self) -> Hold | Refused:
         """See acquire(). Sleeps on the loop, and takes a thread for single tries only."""
-        if self.held_here():
-            return self.done(self.refused_here())
+        if (refused := self.refused_here()) is not None:
+            return self.done(refused)
         loop, rung = asyncio.get_running_loop(), asyncio.Event()
 
         def ring() -> None:

@@ -12,6 +12,7 @@ How a hold is handed over to another process.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django_claims import registry, signals
@@ -70,6 +71,9 @@ class HandingHold(RenewableHold):
         valid_ms = self.ttl_ms if valid is None else milliseconds(valid, "valid")
         if self._keeper is not None and not claim_backends[self.alias].supports_hand_over:
             raise UnsupportedFeature("handing over a hold", self.alias)
+        if self.is_open and self._unwritten is not None:
+            with suppress(BackendUnavailable):  # which the store will say again
+                self.renew()  # so that who goes on sees how far it is
         if self.lost:
             raise self.gone()
         ticket, given = new_ticket(self.names, self.fence), True

@@ -138,14 +138,14 @@ def current() -> Any:
     return next((node.hold for node in _chain(_here.get()) if node.hold is not None), None)
 
 
-def held_here(alias: str, names: tuple[str, ...]) -> bool:
-    """Say whether this context has an open hold of one of the names."""
+def held_here(alias: str, names: tuple[str, ...]) -> str:
+    """Return the first of the names of which this context has an open hold, or ''."""
     for name in names:
         ref = _by_name.get((alias, name))
         hold = None if ref is None else ref()
         if hold is not None and hold.is_open and any(node.ref() is hold for node in _chain(_here.get())):
-            return True
-    return False
+            return name
+    return ""
 
 
 def _after_fork_in_child() -> None:

@@ -95,17 +95,13 @@ class Trying:
                 self._holder = replace(self._holder, processes=(*self._holder.processes, *processes))
             self.keeper = keeper_of(self.alias)
 
-    def held_here(self) -> bool:
-        return registry.held_here(self.alias, self.claim.names)
-
-    def refused_here(self) -> Refused:
-        """Say no at once, since waiting for oneself never ends."""
-        logger.warning(
-            "Claim refused: this very thread or task holds it already name=%s alias=%s",
-            self.claim.name,
-            self.alias,
-        )
-        return Refused(self.claim.name, reentrant=True)
+    def refused_here(self) -> Refused | None:
+        """Say no at once to whoever has it already, since waiting for oneself never ends."""
+        name = registry.held_here(self.alias, self.claim.names)
+        if not name:
+            return None
+        logger.warning("Claim refused: this very thread or task holds it already name=%s alias=%s", name, self.alias)
+        return Refused(name, reentrant=True)
 
     def once(self) -> Hold | Refused:
         """
@@ -253,10 +249,11 @@ class Trying:
             return outcome
         if self._was_slow:
             self._delete_later()
-        logger.info("Claim refused name=%s alias=%s holder=%s", name, alias, outcome.lease and outcome.lease.holder)
+        refused = outcome.name  # of several, the one that was not free
+        logger.info("Claim refused name=%s alias=%s holder=%s", refused, alias, outcome.lease and outcome.lease.holder)
         signals.send(
             signals.claim_refused,
-            name=name,
+            name=refused,
             alias=alias,
             lease=outcome.lease,
             flag=outcome.flag,

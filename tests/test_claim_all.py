@@ -21,9 +21,10 @@ from django_claims import (
     request_stop,
 )
 from django_claims.backends import sql_connections
-from tests.helpers import run_in_thread, tidy, wait_until
+from tests.helpers import listening, run_in_thread, tidy, wait_until
 
 _tidy = pytest.fixture(autouse=True)(tidy)
+heard = pytest.fixture(listening)
 
 MEMORY = {"BACKEND": "django_claims.backends.memory.MemoryBackend", "TTL": 60}
 DATABASE = {
@@ -147,10 +148,19 @@ def test_sets_that_overlap_do_not_wait_for_each_other_in_a_ring(store):
 
 
 def test_a_second_one_that_overlaps_in_the_same_thread_is_refused_at_once(store):
-    with claim_all("a", "b"), pytest.raises(ClaimHeld) as refused, claim_all("b", "c", timeout=30):
-        pass
+    with claim_all("b", "c"), pytest.raises(ClaimHeld, match="'b' is already held") as refused:
+        claim_all("a", "b", timeout=30).__enter__()
 
     assert refused.value.reentrant
+    assert refused.value.name == "b"
+
+
+def test_a_refusal_tells_by_signal_which_one_was_not_free(store, heard):
+    with claim("b"):
+        run_in_thread(lambda: claim_all("a", "b").acquire())
+
+    assert heard.one("claim_refused")["name"] == "b"
+    assert heard.one("claim_refused")["lease"].name == "b"
 
 
 def test_min_hold_leaves_each_of_them_resting(store):

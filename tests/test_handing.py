@@ -322,6 +322,28 @@ def test_the_same_code_is_refused_by_the_store_and_not_for_re_entry():
 # Adopting.
 
 
+def test_progress_that_the_store_has_not_yet_goes_along():
+    first = claim("x").acquire()
+    for done in range(1, 4):
+        first.checkpoint(done, 5)
+
+    hold = claim("x").adopt(first.hand_over())
+
+    assert hold.lease.progress.done == 3
+    hold.release()
+
+
+def test_a_store_that_takes_no_progress_does_not_keep_it_from_being_handed_over():
+    first = claim("x").acquire()
+    first.checkpoint(1, 5)
+    faults.fail("renew")
+
+    ticket = first.hand_over()
+
+    faults.clear()
+    assert claim("x").adopt(ticket).release()
+
+
 def test_the_run_goes_on_with_its_fence_start_and_progress(heard):
     first = claim("x", label="view").acquire()
     first.checkpoint(2, 5, "two")
