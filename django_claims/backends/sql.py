@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -89,24 +90,30 @@ class Statement:
     def __init__(self, build: Callable[[], Any], tells: bool = False) -> None:
         self._build = build
         self._tells = tells
-        self._compiled: dict[str, tuple[str, Sequence[Any]]] = {}
+        self._compiled: dict[str, tuple[str, list[str]]] = {}
 
     def on(self, connection: Any, **values: Any) -> tuple[str, list[Any]]:
         """Return SQL and parameters."""
         found = self._compiled.get(connection.vendor)
         if found is None:
             found = self._compiled[connection.vendor] = self._compile(connection)
-        statement, params = found
-        return statement, [values[p.name] if type(p) is Slot else p for p in params]
+        statement, names = found
+        return statement, [values[name] for name in names]
 
-    def _compile(self, connection: Any) -> tuple[str, Sequence[Any]]:
+    def _compile(self, connection: Any) -> tuple[str, list[str]]:
         compiled = self._build().get_compiler(connection=connection).as_sql()
         if isinstance(compiled, list):  # an INSERT is a list of statements
             (compiled,) = compiled
         statement, params = compiled
         if self._tells and connection.vendor != "mysql":
             statement += " RETURNING fence, acquired_us"
-        return statement.replace("%s", "?") if connection.vendor == "sqlite" else statement, params
+        # What never changes is written out: each parameter costs a driver more than a whole clause costs the server.
+        first, *others = statement.split("%s")
+        mark = "?" if connection.vendor == "sqlite" else "%s"
+        written = [first]
+        for param, after in zip(params, others, strict=True):
+            written += [mark if isinstance(param, Slot) else _literal(param), after]
+        return "".join(written), [param.name for param in params if isinstance(param, Slot)]
 
     def _do(self, connection: Any, values: dict[str, Any], answer: Callable[[Any], T]) -> T:
         """Use the driver's own cursor: Django's would count, log and rewrite each statement anew."""
@@ -144,6 +151,13 @@ class Statement:
 def can_tell(connection: Any) -> bool:
     """Say whether a statement can tell what it wrote: SQLite does since 3.35."""
     return connection.vendor != "sqlite" or bool(connection.features.can_return_columns_from_insert)
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, int):
+        return str(int(value))
+    assert isinstance(value, str) and re.fullmatch("[a-z]*", value), "a constant of ours is a number or a plain word"
+    return f"'{value}'"
 
 
 def _count(cursor: Any) -> int:
