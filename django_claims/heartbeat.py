@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 
 from django.db import close_old_connections
 
+from django_claims import hubs
 from django_claims.clock import clock, real_clock
 from django_claims.logs import get_logger
 
@@ -111,7 +112,7 @@ class Heartbeat:
                         target=Context().run, args=(self._run,), name=f"django-claims {self.alias}", daemon=True
                     )
                     try:
-                        self._thread.start()
+                        hubs.start(self._thread)
                     except BaseException:
                         self._thread = None
                         raise

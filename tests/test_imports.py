@@ -19,6 +19,7 @@ LAYERS = [
         "conf",
         "names",
         "holders",
+        "hubs",
         "signals",
         "heartbeat",
         "offload",

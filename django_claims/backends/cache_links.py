@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from django_claims.clock import clock
+from django_claims.hubs import PerHub
 
 GONE = -1
 """An expiry in the past: what is set with it is deleted."""
@@ -185,13 +186,13 @@ class Links:
     def __init__(self, make: Callable[[], Link], errors: tuple[type[Exception], ...]) -> None:
         self.errors: tuple[type[Exception], ...] = (StoreError, *errors)
         self._make = make
-        self._idle: deque[Link] = deque()
+        self._shelf: PerHub[deque[Link]] = PerHub(deque)
         self._marks: dict[tuple[str, str], Any] = {}
         _all.add(self)
 
     def take(self, seconds: float) -> Link:
         try:
-            link = self._idle.pop()
+            link = self._shelf.own().pop()
             link.is_new = False
         except IndexError:
             link = self._make()
@@ -203,16 +204,17 @@ class Links:
 
     def give(self, link: Link) -> None:
         link.idle_since = clock()
-        self._idle.append(link)
+        self._shelf.own().append(link)
 
     def close(self) -> None:
-        while True:
-            try:
-                self._idle.pop().close()
-            except IndexError:
-                return
-            except Exception:  # a socket that fails to close is closed
-                continue
+        for idle in self._shelf.all():
+            while idle:
+                try:
+                    idle.pop().close()
+                except IndexError:
+                    break
+                except Exception:  # a socket that fails to close is closed
+                    continue
 
 
 _all: weakref.WeakSet[Links] = weakref.WeakSet()
@@ -234,10 +236,10 @@ def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.Lock()
     for links in list(_all):
-        if links._idle:
-            _inherited.append(links._idle)
-            _keep_for_ever(links._idle)
-        links._idle = deque()
+        if any(links._shelf.all()):
+            _inherited.append(links._shelf)
+            _keep_for_ever(links._shelf)
+        links._shelf = PerHub(deque)
 
 
 def _keep_for_ever(thing: Any) -> None:

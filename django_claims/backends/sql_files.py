@@ -11,7 +11,7 @@ from typing import Any
 from django.db import Error, OperationalError
 
 from django_claims.backends.base import last_acts
-from django_claims.backends.sql_pools import Database, in_transaction
+from django_claims.backends.sql_pools import Database, Room, in_transaction
 from django_claims.clock import clock
 from django_claims.database.models import LeaseRow
 
@@ -42,21 +42,22 @@ class DatabaseFile(Database):
 
     def _start_anew(self) -> None:
         super()._start_anew()
-        self._forking = False
+        self._forking: Room | None = None
         self._file: tuple[int, int] | None = None
 
     def before_fork(self) -> None:
         """Wait, but not for ever, until no thread of ours is inside SQLite."""
+        room = self._rooms.own()
         try:
-            self._permits.get(timeout=FORK_SECONDS)
-            self._forking = True
+            room.permits.get(timeout=FORK_SECONDS)
+            self._forking = room
         except queue.Empty:
-            self._forking = False
+            self._forking = None
 
     def after_fork_in_parent(self) -> None:
-        if self._forking:
-            self._forking = False
-            self._permits.put(None)
+        if self._forking is not None:
+            self._forking.permits.put(None)
+            self._forking = None
 
     def may_be_dead(self, error: Error) -> bool:
         return False  # busy for all of the time

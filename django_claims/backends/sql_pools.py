@@ -29,6 +29,7 @@ from django.db.utils import load_backend
 
 from django_claims.clock import clock
 from django_claims.exceptions import ClaimError
+from django_claims.hubs import PerHub
 from django_claims.offload import start
 
 T = TypeVar("T")
@@ -55,6 +56,19 @@ def is_conflict(error: BaseException) -> bool:
     return state in ("40001", "40P01") or (bool(error.args) and error.args[0] in (1020, 1213))
 
 
+class Room:
+    """What is idle, and who may use it."""
+
+    def __init__(self, most: int) -> None:
+        # Permits in a queue of C, since an exception of a signal handler breaks a semaphore. It may still lose
+        # a permit, between two instructions: who is inside tells that from a crowd.
+        self.permits: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(most):
+            self.permits.put(None)
+        self.inside: set[object] = set()
+        self.idle: list[Any] = []
+
+
 class Database:
     """The connections of this process to one database."""
 
@@ -68,14 +82,12 @@ class Database:
         self._start_anew()
 
     def _start_anew(self) -> None:
-        # Permits in a queue of C, since an exception of a signal handler breaks a semaphore. It may still lose
-        # a permit, between two instructions: who is inside tells that from a crowd.
-        self._permits: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in range(self.most):
-            self._permits.put(None)
-        self._inside: set[object] = set()
-        self._idle: list[Any] = []
+        self._rooms = PerHub(lambda: Room(self.most))
         self.known: set[str] = set()  # names that were granted to this process last
+
+    @property
+    def _idle(self) -> list[Any]:
+        return self._rooms.own().idle
 
     def before_fork(self) -> None:
         """Make ready for a copy of this process."""
@@ -85,7 +97,7 @@ class Database:
 
     def after_fork(self) -> None:
         """In the child: connections are the parent's. Neither use nor close them, and keep them referenced."""
-        _inherited.append(self._idle)
+        _inherited.append(self._rooms)
         self._start_anew()
 
     def talk(self, verb: Callable[[Any], T], seconds: float) -> T:
@@ -106,15 +118,16 @@ class Database:
 
     def _talk(self, verb: Callable[[Any], T], seconds: float) -> T:
         ends = clock() + seconds
+        room = self._rooms.own()
         try:
-            self._permits.get(timeout=seconds)
+            room.permits.get(timeout=seconds)
         except queue.Empty:
-            if self._inside:
+            if room.inside:
                 raise OperationalError(f"no free connection within {seconds:.1f} s") from None
             ends = clock() + seconds  # the permit was lost: go on, and put it back
         me = object()
         try:
-            self._inside.add(me)
+            room.inside.add(me)
             while True:
                 try:
                     return self._try(verb, ends)
@@ -123,8 +136,8 @@ class Database:
                         raise
                 time.sleep(random.uniform(0.001, 0.02))
         finally:
-            self._inside.discard(me)
-            self._permits.put(None)
+            room.inside.discard(me)
+            room.permits.put(None)
 
     def _try(self, verb: Callable[[Any], T], ends: float) -> T:
         try:
@@ -175,11 +188,12 @@ class Database:
 
     def close(self) -> None:
         """Close the connections that nobody uses now."""
-        while self._idle:
-            try:
-                close_quietly(self._idle.pop())
-            except IndexError:
-                return
+        for room in self._rooms.all():
+            while room.idle:
+                try:
+                    close_quietly(room.idle.pop())
+                except IndexError:
+                    break
 
 
 @contextmanager

@@ -68,7 +68,7 @@ class DatabaseServer(Database):
     def after_fork(self) -> None:
         """In the child: put nothing in the place of the parent's sockets, so that no driver says good-bye there."""
         nothing = os.open(os.devnull, os.O_RDWR)
-        for connection in self._idle:
+        for connection in [connection for room in self._rooms.all() for connection in room.idle]:
             for number in connection.claims_numbers:
                 os.dup2(nothing, number)
         os.close(nothing)

@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Any
 
 from django_claims.clock import clock
+from django_claims.hubs import PerHub
 from django_claims.tokens import Packed
 
 try:
@@ -52,8 +53,12 @@ class Connections:
         self._broken = broken
         self._slow = slow
         self._is_no_primary = is_no_primary
-        self._idle: deque[Any] = deque()
+        self._shelf: PerHub[deque[Any]] = PerHub(deque)
         _all.add(self)
+
+    @property
+    def _idle(self) -> deque[Any]:
+        return self._shelf.own()
 
     def talk(
         self, commands: Sequence[tuple[Any, ...]], seconds: float, but: type[Exception] | tuple[()] = ()
@@ -150,18 +155,19 @@ class Connections:
 
     def close(self) -> None:
         """Close the connections that nobody uses now."""
-        while True:
-            try:
-                self._idle.pop().disconnect()
-            except IndexError:
-                return
-            except Exception:  # a socket that fails to close is closed
-                continue
+        for idle in self._shelf.all():
+            while idle:
+                try:
+                    idle.pop().disconnect()
+                except IndexError:
+                    break
+                except Exception:  # a socket that fails to close is closed
+                    continue
 
     def _abandon(self) -> None:
         """After fork: the sockets are the parent's. Neither use nor close them, and keep them referenced."""
-        _inherited.append(self._idle)
-        self._idle = deque()
+        _inherited.append(self._shelf)
+        self._shelf = PerHub(deque)
         self.pool.reset()
 
 

@@ -306,7 +306,7 @@ class Site:
         """Close what there is of the alias in this process."""
         for key in [key for key in sql_connections._databases if key[0] == self.alias]:
             own = sql_connections._databases.pop(key)
-            wait_until(lambda own=own: not own._inside, 10)  # nobody talks any more
+            wait_until(lambda own=own: not any(room.inside for room in own._rooms.all()), 10)  # nobody talks any more
             own.close()
         if hasattr(connections._connections, self.alias):
             connections[self.alias].close()

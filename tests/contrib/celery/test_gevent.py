@@ -2,13 +2,16 @@
 
 import importlib.util
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from tests.conftest import missing
 from tests.contrib.celery.conftest import HERE
 from tests.processes.children import PROJECT, Child
-from tests.processes.conftest import redis_store
+from tests.processes.conftest import mariadb, new_store, redis_store
+
+__all__ = ["mariadb"]  # the fixture
 
 pytestmark = pytest.mark.long
 
@@ -54,3 +57,23 @@ def test_a_greenlet_that_lets_nobody_run_costs_the_others_their_holds_and_they_a
 
     assert answer == "False True"
     assert took < 5.0
+
+
+@pytest.mark.parametrize("kind", ["redis", "mariadb", "memcached"])
+def test_no_connection_wanders_between_the_threads_of_gevents_pool(request, tmp_path, kind):
+    """And what renews lives on, whichever thread has taken the first claim."""
+    for needed in ("gevent", "pymysql") if kind == "mariadb" else ("gevent",):
+        if importlib.util.find_spec(needed) is None:
+            missing(f"{needed} is not installed")
+    store = new_store(SimpleNamespace(param=kind, getfixturevalue=request.getfixturevalue), tmp_path)
+    path = os.pathsep.join([str(PROJECT), str(PROJECT.parent.parent.parent)])
+    env = {**store.env, "PYTHONPATH": path, "JOBS_PYMYSQL": "yes" if kind == "mariadb" else ""}
+    child = Child(str(HERE / "hubs.py"), env=env, cwd=tmp_path)
+    try:
+        done = child.done(90)
+    finally:
+        child.close()
+
+    assert done.code == 0, done.err
+    assert done.out.split() == ["48", "48"], done.err
+    assert "lost" not in done.err and "different thread" not in done.err
