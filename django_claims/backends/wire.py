@@ -72,6 +72,8 @@ class Connections:
         try:
             connection = self._idle.pop()
         except IndexError:
+            connection = None
+        if connection is None:  # not in the handler: no error of the store's came up "during" one of ours
             return self._exchange(self._connect(ends), commands, ends, but)
         try:
             return self._exchange(connection, commands, ends, but)

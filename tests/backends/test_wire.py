@@ -71,6 +71,20 @@ def test_connections_can_be_replaced_any_number_of_times(server, backend_of):
         assert backend.held("job", run.token) is True
 
 
+def test_an_error_of_a_first_connection_came_up_during_no_other(proxy, backend_of):
+    backend = backend_of(proxy)
+    proxy.close()
+
+    with pytest.raises(BackendUnavailable) as refused:
+        backend.lease("job")
+
+    error, chain = refused.value, []
+    while error is not None:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    assert chain[1:] and not any(isinstance(each, LookupError) for each in chain)
+
+
 def test_connections_that_are_cut_can_be_replaced_any_number_of_times(proxy, backend_of):
     backend = backend_of(proxy)
     run = take(backend, "job")
