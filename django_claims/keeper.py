@@ -54,7 +54,7 @@ class Keeper:
         self._flagged: set[str] = set()
         self._orphans = Orphans(self.alias)
         self._asked_at = self._answered_at = clock()
-        self._unheard = self._hears = False
+        self._unheard = False
         self._listen_at = 0.0
         self.dropped.clear()
 
@@ -72,8 +72,8 @@ class Keeper:
                 f"Claim {name!r} was not taken: no thread could be started to keep it alive ({error})."
             ) from error
 
-    def keep(self, hold: Any, due: float, *, told: bool = False) -> None:
-        """Renew a hold from now on, and bring it the news. `told`: the store pushed it, and so pushes news too."""
+    def keep(self, hold: Any, due: float) -> None:
+        """Renew a hold from now on, and bring it the news."""
         with self._lock:
             if not len(self._due):
                 # The grant has just looked; and a loop of short holds need not wake the thread each time.
@@ -83,11 +83,7 @@ class Keeper:
             for name in hold.flag_names:
                 self._watched.setdefault(name, set()).add(hold.token)
         deadlines.set(hold.token, hold.deadline)
-        if not told:
-            due = min(due, self._look_at())
-        elif not self._hears:
-            due = min(due, self._listen_at)
-        self.heartbeat.call_by(due)
+        self.heartbeat.call_by(min(due, self._look_at()))
 
     def _look_at(self) -> float:
         """Return when to look for news next."""
@@ -195,9 +191,8 @@ class Keeper:
 
     def _begin_to_listen(self) -> None:
         try:
-            if claim_backends[self.alias].listen(self.heard) or not self._hears:
+            if claim_backends[self.alias].listen(self.heard):
                 self.heartbeat.poked = True  # what was said before is unheard
-            self._hears = True
         except InvalidClaimsSetting:
             pass  # the alias was there for a test
 

@@ -223,7 +223,7 @@ class Trying:
             renew_at = min(renew_at, clock() + CONFIRM_SECONDS)
         registry.add(hold)
         try:
-            self.keeper.keep(hold, renew_at, told=deadline is not None)
+            self.keeper.keep(hold, renew_at)
         except BaseException:
             hold.retire()
             raise

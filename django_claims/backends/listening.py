@@ -65,6 +65,11 @@ class Listening:
         return self._subscription is not None
 
     @property
+    def is_unheard(self) -> bool:
+        """Whether news come, and nobody hears them."""
+        return self._subscription is not None and self.heard is None
+
+    @property
     def is_wanting(self) -> bool:
         """Whether there is any use in a try to subscribe."""
         return self._subscription is None and clock() >= max(self._retry_at, self._connecting_until)

@@ -163,11 +163,12 @@ class RedisBackend(ScriptBackend):
 
     @property
     def may_listen(self) -> bool:
-        return self._listening.is_wanting
+        return self._listening.is_wanting or self._listening.is_unheard
 
     def listen(self, heard: Callable[[str | None], object]) -> bool:
+        was_unheard = self._listening.is_unheard  # on, for one who waits, and news were nobody's
         self._listening.heard = heard
-        return self._listening.begin(self.verb_timeout())
+        return self._listening.begin(self.verb_timeout()) or was_unheard
 
     def wait(self, names: tuple[str, ...], bell: Callable[[], object]) -> Waiter:
         return InLine(self._listening, names, bell, self.poll_interval)

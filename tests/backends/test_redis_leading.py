@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from django_claims import claim
+from django_claims import claim, keeper, trying
 from django_claims.backends import listening, reading
 from django_claims.backends.leading import Gate, can_lead
 from django_claims.test import wait_until
@@ -180,6 +180,21 @@ def test_a_subscription_that_ends_wakes_who_sleeps_on_it(server, site, calls):
     hold = claim("job").acquire(timeout=LONG)
 
     thread.join(LONG)
+    assert hold.release()
+
+
+def test_a_stop_right_after_a_pushed_grant_is_seen_without_a_poll(server, site, monkeypatch):
+    """The subscription is there since the wait, and until now nobody heard news by it."""
+    site(server)
+    monkeypatch.setattr(keeper, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(trying, "CONFIRM_SECONDS", 60.0)
+    run = take(elsewhere(), "job")
+    release_when(server, run)
+    hold = claim("job", ttl=300).acquire(timeout=LONG)
+
+    stop("job")
+
+    assert hold.stop_event.wait(5.0)
     assert hold.release()
 
 
