@@ -135,6 +135,7 @@ def test_without_a_server_program_it_skips_but_fails_in_ci(run, monkeypatch, ci,
     if ci:
         monkeypatch.setenv("CI", ci)
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CLAIMS_TEST_REDIS_PROGRAM", raising=False)
     result = run(
         """
         from django_claims.test import redis_server
