@@ -16,6 +16,7 @@ time, and what has one was done somewhere between the question and the answer.
 | I8 | a stop is seen by the run that it was aimed at, once, in time, and by no other |
 | I9 | a store and processes in good health lose no hold |
 | I10 | each call ends in time with an answer that was promised: a dead store is neither yes nor no |
+| I11 | what is handed over stays one run: its ticket is good once, in time, with its fence; the giver renews no more |
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class Checker:
         self._stops()
         self._losses()
         self._answers()
+        self._tickets()
         self._count()
 
     def found(self) -> Counter[str]:
@@ -96,7 +98,11 @@ class Checker:
         if not self.terms.exclusive:
             return
         for run, after in pairwise(runs):
-            if self._wiped(run.at.lo, after.at.hi) or not self._too_early(run, after):
+            if (
+                after.adopted_from == run.token
+                or self._wiped(run.at.lo, after.at.hi)
+                or not self._too_early(run, after)
+            ):
                 continue
             if run.at.hi >= after.at.lo and not self._too_early(after, run):
                 continue  # or the other way round
@@ -113,7 +119,7 @@ class Checker:
         seen: dict[int, Run] = {}
         for run in runs:
             other = seen.setdefault(run.fence, run)
-            if other is not run and other.token != run.token:
+            if other is not run and other.token != run.token and not run.adopted_from:
                 self._accuse("I2", f"{name!r}: two runs have fence {run.fence}, of {other.p} and {run.p}")
         for run, after in pairwise(runs):
             excused = not self.terms.fences_after_loss and self._wiped(run.at.lo, after.at.hi)
@@ -311,6 +317,34 @@ class Checker:
                 if still < 0.1:
                     self._accuse("I9", f"{event['n'][0]!r}: {event['p']} lost its hold ({event['res']}) for no reason")
         self.numbers["lost delays"] = sorted(delays)
+
+    # -- I11 ---------------------------------------------------------------------------------------
+
+    def _tickets(self) -> None:
+        handed = {event["ticket"]: event for event in self.runs.kinds["handed"] if event["res"]}
+        adopters: dict[str, set[str]] = defaultdict(set)
+        for event in self.runs.kinds["adopted"]:
+            given = handed.get(event["ticket"])
+            if given is None or not event["res"]:
+                continue
+            who, name = adopters[event["ticket"]], event["n"][0]
+            who.add(event["tok"])
+            if len(who) > 1:
+                self._accuse("I11", f"{name!r}: {event['p']} adopted by a ticket that was good before")
+            late = event["t0"] - given["t1"] - given["ttl"] - self.terms.overrun
+            if late > SLACK:
+                self._accuse("I11", f"{name!r}: {event['p']} adopted {late:.3f} s after its ticket had ended")
+            fences = {run.fence for run in self.runs.by_token[given["tok"]]}
+            if fences and event["fence"] not in fences:
+                self._accuse("I11", f"{name!r}: {event['p']} adopted with fence {event['fence']}, not {fences}")
+        given_at = {event["tok"]: event["t1"] for event in handed.values()}
+        for event in self.runs.kinds["renew"]:
+            late = event["t0"] - given_at.get(event["tok"], inf)
+            if late > ZOMBIE_SECONDS:
+                self._accuse(
+                    "I11", f"{event['n'][0]!r}: {event['p']} asked to renew {late:.3f} s after it had handed it over"
+                )
+        self.numbers["adopted"] = sum(1 for event in self.runs.kinds["adopted"] if event["res"])
 
     # -- I10 ---------------------------------------------------------------------------------------
 

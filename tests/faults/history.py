@@ -9,6 +9,7 @@ Tokens are passwords, also here: the history has digests of them.
 |---|---|---|
 | ask | worker | an acquire or a release is about to be sent: it may take effect although no answer is written |
 | grant, refused, renew, release | worker | the store's answer (`res`) |
+| handed, adopted | worker | a hold was handed over for a ticket (a digest too), and adopted by it (`res`) |
 | error | worker | no answer: it may have taken effect, at any time from `t0` on |
 | act | worker | guarded work: `held` was true; `t` was taken before the look |
 | lost, stopseen | worker | the hold was lost, a stop was seen |

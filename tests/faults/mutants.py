@@ -16,11 +16,13 @@ from typing import Any
 
 from django_claims.backends.base import (
     AcquireRequest,
+    Adopted,
     Grant,
     Refusal,
     Released,
     Renewal,
     RenewAnswer,
+    RenewRequest,
 )
 from django_claims.clock import clock
 from django_claims.leases import StopFlag
@@ -119,6 +121,34 @@ def answer_name(requests: Any) -> str:
     return str(requests[0].name)
 
 
+class TicketGoodTwice:
+    """Whoever comes with a ticket has it, also when another came with it before."""
+
+    def adopt(self: Any, requests: Any) -> Any:
+        answer = super().adopt(requests)  # type: ignore[misc]
+        if answer is not None:
+            return answer
+        (first,) = requests
+        lease = self.lease(first.name)
+        if lease is None or lease.state != "held":
+            return None
+        self.force_release(first.name, lease.fence)
+        again = AcquireRequest(first.name, first.token, first.ttl_ms, first.heartbeat_ms, first.holder)
+        granted = super().acquire([again])  # type: ignore[misc]
+        if isinstance(granted, Refusal):
+            return None
+        return [Adopted(lease.fence, granted[0].acquired_us, granted[0].acquired_us)]
+
+
+class GiverThatRenews:
+    """What was handed over is renewed on and on by its giver."""
+
+    def hand_over(self: Any, requests: Any) -> Any:
+        answer = super().hand_over(requests)  # type: ignore[misc]
+        _zombies.extend(RenewRequest(request.name, request.token, 0, 1200) for request in requests if answer)
+        return answer
+
+
 class ZombieAfterRelease:
     """What fails to be released is renewed on and on."""
 
@@ -137,7 +167,6 @@ def renew_zombies() -> None:
     """A renewal thread that nobody stops."""
     import threading
 
-    from django_claims.backends.base import RenewRequest
     from django_claims.handler import claim_backends
 
     def go_on() -> None:
@@ -201,6 +230,7 @@ def no_fork_check() -> None:
     Hold.fork = lambda hold: None  # type: ignore[method-assign]
 
 
+GIVING = {"operations": {"give": 60, "adopt": 90}}
 CLINGING = {"operations": {"cling": 60}, "long_stops": True}
 
 MUTANTS = {
@@ -217,6 +247,10 @@ MUTANTS = {
     ),
     "zombie_after_release": Mutant(
         "I6", r"asked to renew .* after its release", ("lose_reply", "cut"), ZombieAfterRelease, renew_zombies
+    ),
+    "ticket_good_twice": Mutant("I11", r"by a ticket that was good before", (), TicketGoodTwice, how=GIVING),
+    "giver_that_renews": Mutant(
+        "I11", r"asked to renew .* after it had handed it over", (), GiverThatRenews, renew_zombies, how=GIVING
     ),
     "held_is_a_flag": Mutant(
         "I4", r"said held .* after its deadline", ("starve",), patch=held_is_a_flag, how={"spec": {"only": True}}

@@ -7,7 +7,16 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from django_claims.backends.base import GRANT_SECONDS, LEAVE, AcquireRequest, Refusal, ReleaseRequest, RenewRequest
+from django_claims.backends.base import (
+    GRANT_SECONDS,
+    LEAVE,
+    AcquireRequest,
+    AdoptRequest,
+    HandOverRequest,
+    Refusal,
+    ReleaseRequest,
+    RenewRequest,
+)
 from django_claims.clock import clock
 from tests.faults.history import Writer, digest
 
@@ -66,6 +75,22 @@ class Recording:
             writer.write("grant", **about, t0=t0, t1=t1, fence=answer[0].fence, srv=answer[0].acquired_us)
         return answer
 
+    def hand_over(self, requests: Sequence[HandOverRequest]) -> Any:
+        first = requests[0]
+        about = {**_about(requests, first.token, first.ticket), "i": next(_numbers), "ttl": first.valid_ms / 1000}
+        answer, t0, t1 = _ask("hand_over", about, lambda: super(Recording, self).hand_over(requests))  # type: ignore[misc]
+        writer.write("handed", **about, t0=t0, t1=t1, res=answer)
+        return answer
+
+    def adopt(self, requests: Sequence[AdoptRequest]) -> Any:
+        first = requests[0]
+        about = {**_about(requests, first.token, first.ticket), "i": next(_numbers), "ttl": first.ttl_ms / 1000}
+        answer, t0, t1 = _ask("adopt", about, lambda: super(Recording, self).adopt(requests))  # type: ignore[misc]
+        granted.add(about["tok"])
+        fence = 0 if answer is None else answer[0].fence
+        writer.write("adopted", **about, t0=t0, t1=t1, fence=fence, res=answer is not None)
+        return answer
+
     def renew(self, requests: Sequence[RenewRequest]) -> Any:
         t0 = clock()
         try:
@@ -105,6 +130,10 @@ class Recording:
         for about, answer in zip(asked, answers, strict=True):
             writer.write("release", **about, t0=t0, t1=t1, res=answer.name.lower())
         return answers
+
+
+def _about(requests: Sequence[Any], token: str, ticket: str) -> dict[str, Any]:
+    return {"n": [request.name for request in requests], "tok": digest(token), "ticket": digest(ticket)}
 
 
 def _ask(verb: str, about: dict[str, Any], ask: Callable[[], Any]) -> tuple[Any, float, float]:

@@ -33,6 +33,7 @@ class Operation:
     p: str = ""
     ttl: float = 0.0
     rest: float = 0.0
+    giver: str = ""  # whose lease it adopts
 
     def __str__(self) -> str:
         return f"{self.kind} by {self.p or 'nobody'} (fence {self.fence}) between {self.lo:.4f} and {self.hi:.4f}"
@@ -54,7 +55,8 @@ FREE = State("", 0, -inf, -inf, -inf)
 class Register:
     """Judges one name. `ok` is None where the search was given up; `stuck` is what did not fit."""
 
-    def __init__(self, runs: Runs, name: str, terms: Terms = Terms()) -> None:  # noqa: B008
+    def __init__(self, runs: Runs, name: str, terms: Terms = Terms(), most_steps: int = MOST_STEPS) -> None:  # noqa: B008
+        self.most_steps = most_steps
         self.terms = terms
         mine = runs.by_name.get(name, ())
         self.operations = sorted(operations(runs, name, terms), key=lambda operation: operation.lo)
@@ -90,7 +92,7 @@ class Register:
                 continue
             seen.add((start, done, state))
             self.steps += 1
-            if self.steps > MOST_STEPS:
+            if self.steps > self.most_steps:
                 return None
             window = self._window(start, done)
             if not window:
@@ -128,6 +130,9 @@ class Register:
         if operation.kind == "grant":
             if owns or may_be_gone:
                 yield self._held(operation, now if owns else gone_at)
+        elif operation.kind == "adopt":
+            if owns or state.token == operation.giver:
+                yield self._held(operation, now)
         elif operation.kind == "renew":
             if owns:
                 yield self._held(operation, now)
@@ -163,7 +168,8 @@ class Register:
 def operations(runs: Runs, name: str, terms: Terms) -> Iterator[Operation]:
     """Yield what was done to a name for sure."""
     for run in runs.by_name.get(name, ()):
-        yield Operation("grant", run.at.lo, run.at.hi, run.token, run.fence, run.p, run.ttl)
+        kind = "adopt" if run.adopted_from else "grant"
+        yield Operation(kind, run.at.lo, run.at.hi, run.token, run.fence, run.p, run.ttl, giver=run.adopted_from)
         for renewal in run.renewals:
             yield Operation("renew", renewal.lo, renewal.hi, run.token, run.fence, run.p, run.ttl)
         for span in run.forced:

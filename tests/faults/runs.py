@@ -45,6 +45,7 @@ class Run:
     maybe_ended: list[float] = field(default_factory=list)
     dead_at: float = inf
     forced: list[Span] = field(default_factory=list)
+    adopted_from: str = ""  # the token of the run that was handed over to this one, which has its fence
 
     def earliest_end(self, before: float) -> float:
         """Return the first moment at which somebody else may have it, by what was renewed for sure before a moment."""
@@ -107,6 +108,7 @@ class Runs:
         self.unanswered: dict[str, list[Unanswered]] = defaultdict(list)
         self.waited: dict[str, list[tuple[float, float]]] = defaultdict(list)  # when somebody stood in line
         self.asked_tokens: set[str] = set()
+        self.givers: dict[str, str] = {}  # by ticket: the token of the hold that was handed over
         self.dead: dict[str, float] = {}
         self.last: dict[str, float] = defaultdict(float)
         kinds: dict[str, list[Event]] = defaultdict(list)
@@ -118,6 +120,7 @@ class Runs:
             who = event.get("of", event["p"])
             self.dead[who] = min(self.dead.get(who, inf), max(event["t"], self.last[who] if "of" in event else 0.0))
         self._grants()
+        self._hand_overs()
         self._fates()
         for runs in self.by_name.values():
             runs.sort(key=lambda run: (run.at.lo, run.fence))
@@ -137,12 +140,35 @@ class Runs:
                 self.by_name[name].append(run)
                 self.by_token[event["tok"]].append(run)
 
+    def _hand_overs(self) -> None:
+        """What is handed over lives on without its giver; who adopts it has a run of its own."""
+        for event in self.kinds["handed"]:
+            for run in self.of(event) if event["res"] else ():
+                self.givers[event["ticket"]] = run.token
+                run.renewals.append(Span(event["t0"], event["t1"], event["p"]))
+                run.dead_at = inf
+        for event in sorted(self.kinds["adopted"], key=lambda event: event["t0"]):
+            of = [run for run in self.by_token.get(self.givers.get(event["ticket"], ""), ()) if run.name in event["n"]]
+            if not of or not event["res"]:
+                continue
+            giver = of[0]
+            if again := self.of(event):  # its answer was lost, and it has asked again
+                again[0].renewals.append(Span(event["t0"], event["t1"], event["p"]))
+                continue
+            run = Run(
+                giver.name, event["tok"], event["fence"], event["p"], Span(event["t0"], event["t1"], event["p"]),
+                event["t0"], event["ttl"], dead_at=self.dead.get(event["p"], inf), adopted_from=giver.token,
+            )  # fmt: skip
+            self.by_name[giver.name].append(run)
+            self.by_token[event["tok"]].append(run)
+
     def _fates(self) -> None:
         for event in self.kinds["renew"]:
             if event["res"] == "renewed":
                 for run in self.of(event):
                     run.renewals.append(self.clocks.span(event))
-        answered = {(e["tok"], e["i"]) for kind in ("grant", "refused", "release", "error") for e in self.kinds[kind]}
+        kinds = ("grant", "refused", "release", "error", "handed", "adopted")
+        answered = {(e["tok"], e["i"]) for kind in kinds for e in self.kinds[kind]}
         for event in self.kinds["release"]:
             if event["res"] == "released":
                 for run in self.of(event):
@@ -151,7 +177,15 @@ class Runs:
             self.asked_tokens.add(event["tok"])
             if event["ev"] == "ask" and (event["tok"], event["i"]) in answered:
                 continue
-            if event["verb"] == "release":
+            if event["verb"] == "hand_over":  # it is given up then, and freed as soon as the store answers
+                for run in self.of(event):
+                    run.maybe_ended.append(event["t0"])
+            elif event["verb"] == "adopt":  # by one who may have died of it
+                for run in self.by_token.get(self.givers.get(event["ticket"], ""), ()):
+                    run.maybe_ended.append(event["t0"])
+                    for name in event["n"]:
+                        self.unanswered[name].append(Unanswered(event["tok"], event["p"], event["t0"], event["ttl"]))
+            elif event["verb"] == "release":
                 for name in event["n"]:
                     for run in self.by_token[event["tok"]]:
                         if run.name == name:

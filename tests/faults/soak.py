@@ -22,8 +22,13 @@ from tests.faults.stores import STORES
 ROUND_SECONDS = 20.0
 # Many grants rather than long ones.
 NAMES = 8
-PAUSE = 0.004
-BRIEF = 240
+PAUSE = 0.002
+BRIEF = 900
+BRIEF_SECONDS = 0.003
+MOST_STEPS = 20_000
+"""Of the search at one name: what takes more is counted as not judged by it."""
+MOST_KEPT = 10
+"""Histories, of the first rounds with violations."""
 
 
 @dataclass
@@ -45,7 +50,7 @@ class Report:
     def add(self, checker: Checker) -> None:
         numbers = checker.numbers
         self.rounds += 1
-        for what in ("grants", "refusals", "errors", "stops seen", "writes", "lost updates"):
+        for what in ("grants", "refusals", "errors", "stops seen", "adopted", "writes", "lost updates"):
             self.counts[what] += numbers[what]
         self.losses += numbers["losses"]
         self.nemeses += numbers["nemesis"]
@@ -63,6 +68,7 @@ class Report:
             ("refusals", self.counts["refusals"]),
             ("no answer", self.counts["errors"]),
             ("losses", _listed(self.losses)),
+            ("adopted", self.counts["adopted"]),
             ("stops seen", self.counts["stops seen"]),
             ("guarded writes", f"{self.counts['writes']}, lost updates {self.counts['lost updates']}"),
             ("nemeses", _listed(self.nemeses)),
@@ -93,7 +99,7 @@ def judge(checker: Checker, report: Report) -> None:
         if not checker.terms.exclusive:
             report.counts["names given up"] += 1
             continue
-        register = Register(checker.runs, name, checker.terms)
+        register = Register(checker.runs, name, checker.terms, MOST_STEPS)
         report.counts["names given up" if register.ok is None else "names judged"] += 1
         if register.ok is False:
             checker.violations.append(Violation("register", f"{name!r}: nothing explains the {register.stuck}"))
@@ -104,6 +110,7 @@ def soak(store: str, *, minutes: float, nemeses: list[str], seed: int, workers: 
     place = Path(tempfile.mkdtemp(prefix="claims-faults-"))
     chance = random.Random(seed)
     report = Report(store, seed)
+    leftover: list[Path] = []  # nothing, where a round breaks down: its history is to be looked at
     began = clock()
     spawner = Spawner(place)
     made = STORES[store](place / "store", seed)
@@ -113,25 +120,27 @@ def soak(store: str, *, minutes: float, nemeses: list[str], seed: int, workers: 
             directory = place / f"round-{report.rounds}"
             round = Round(
                 made, directory, spawner, chosen, seed=chance.randrange(10**9), seconds=min(ROUND_SECONDS, left),
-                workers=workers, names=NAMES, pause=PAUSE, operations={"brief": BRIEF},
+                workers=workers, names=NAMES, pause=PAUSE, operations={"brief": BRIEF}, spec={"brief": BRIEF_SECONDS},
             )  # fmt: skip
             checker = round.run()
             judge(checker, report)
             report.add(checker)
             if checker.violations:
-                write_out(read(directory), place / f"round-{report.rounds - 1}.history.jsonl")
-                report.kept.append(place / f"round-{report.rounds - 1}.history.jsonl")
+                if len(report.kept) < MOST_KEPT:
+                    write_out(read(directory), place / f"round-{report.rounds - 1}.history.jsonl")
+                    report.kept.append(place / f"round-{report.rounds - 1}.history.jsonl")
                 print(f"round {report.rounds - 1}, {', '.join(chosen)}:", file=out)
                 for violation in checker.violations[:10]:
                     print(f"  {violation}", file=out, flush=True)
             tidy([directory])
         report.seconds = clock() - began
+        if not report.kept:
+            leftover.append(place)
         return report
     finally:
         made.close()
         spawner.close()
-        if not report.kept:
-            tidy([place])
+        tidy(leftover)
 
 
 def nemeses_of(store: str, wanted: str) -> list[str]:

@@ -110,6 +110,17 @@ def test_a_clean_history_is_clean():
 WIPED = {"p": "arena", "ev": "wiped", "t0": 1.1, "t1": 1.2}
 WRITES = [{"p": p, "ev": "wrote", "row": "job", "value": 7, "fence": f, "t": 1.0} for p, f in (("a", 10), ("b", 11))]
 
+
+def adopted(p, tok, fence, t):
+    return {
+        "p": p, "ev": "adopted", "n": ["job"], "tok": tok, "ticket": "T", "i": 2, "ttl": TTL, "t0": t, "t1": t + 0.001,
+        "fence": fence, "res": True,
+    }  # fmt: skip
+
+
+HANDED = {"p": "a", "ev": "handed", "n": ["job"], "tok": "A", "ticket": "T", "i": 1, "ttl": TTL, "res": True}
+GIVEN = [HANDED | {"t0": 1.1, "t1": 1.101}, adopted("b", "B", 10, 1.2)]
+
 BROKEN = {
     "granted before the other could have ended": (
         "I1", [grant("a", "A", 10, 1.0), grant("b", "B", 11, 1.5)], {}),
@@ -166,6 +177,18 @@ BROKEN = {
         "I8", [grant("a", "A", 10, 1.0), stop(10, 1.1), act("a", "A", 2.9)], {"stop_within": 1.5}),
     "lost for no reason": (
         "I9", [grant("a", "A", 10, 1.0), lost("a", "A", 10, 1.3, 1.6, "forgotten")], {"calm": True}),
+    "a ticket that was good twice": (
+        "I11", [grant("a", "A", 10, 1.0), *GIVEN, adopted("c", "C", 10, 1.3)], {}),
+    "a ticket that was good for too long": (
+        "I11", [grant("a", "A", 10, 1.0), GIVEN[0], adopted("b", "B", 10, 2.5)], {}),
+    "adopted with another fence": (
+        "I11", [grant("a", "A", 10, 1.0), GIVEN[0], adopted("b", "B", 11, 1.2)], {}),
+    "renewed after it was handed over": (
+        "I11", [grant("a", "A", 10, 1.0), *GIVEN, renew("a", "A", 10, 1.4, "taken")], {}),
+    "granted although it was handed over": (
+        "I1", [grant("a", "A", 10, 1.0), GIVEN[0], grant("b", "B", 11, 1.5)], {}),
+    "believed after another had adopted": (
+        "I4", [grant("a", "A", 10, 1.0), *GIVEN, act("a", "A", 1.4)], {}),
     "an exception that nobody promised": (
         "I10", [{"p": "a", "ev": "crash", "t": 1.0, "text": "KeyError"}], {}),
     "an answer of a dead store": (
@@ -191,6 +214,18 @@ def test_no_accusation_where_an_answer_is_missing():
     assert fits(*released) is True
     assert rules(*granted) == []
     assert fits(*granted) is True
+
+
+def test_a_hold_that_is_handed_over_is_one_run_also_when_its_giver_is_dead():
+    dead = {"p": "arena", "ev": "dead", "of": "a", "t": 1.15}
+    events = [
+        grant("a", "A", 10, 1.0), *GIVEN, refused("c", "C", 1.18), renew("b", "B", 10, 1.5), release("b", "B", 10, 1.6),
+        grant("c", "C", 11, 1.7),
+    ]  # fmt: skip
+
+    assert rules(*events, dead) == []
+    assert fits(*events, dead) is True
+    assert fits(*events[:2], grant("c", "C", 11, 1.3), dead) is False, "who is dead had given it away"
 
 
 def test_no_accusation_where_the_order_is_open():

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
+import json
 import logging
 import os
 import random
@@ -32,6 +33,7 @@ GAP = 0.03
 TICK = 0.015
 OPERATIONS = {
     "brief": 60, "long": 4, "wait": 20, "both": 4, "write": 8, "rest": 1, "cap": 1, "drop": 1, "stop": 4, "keep": 1,
+    "give": 4, "adopt": 6,
 }  # fmt: skip
 
 
@@ -234,7 +236,7 @@ class Worker:
         """Try once; a little work."""
         if hold := self.claim().acquire():
             with self.opened(hold):
-                self.work(hold, self.random.uniform(0, 0.015))
+                self.work(hold, self.random.uniform(0, self.spec.get("brief", 0.015)))
 
     def long(self) -> None:
         """Hold over several heartbeats."""
@@ -303,6 +305,36 @@ class Worker:
             self.work(hold, 0.005)
         del hold
         gc.collect()
+
+    def give(self) -> None:
+        """Hand it over: the ticket is left where others find it."""
+        if hold := self.claim().acquire():
+            with self.opened(hold):
+                self.work(hold, self.random.uniform(0, 0.02))
+                if hold.stop_requested:
+                    return
+                ticket = hold.hand_over()
+                if hold.held or hold.lost:
+                    self.writer.write("crash", t=clock(), text=f"handed over: held {hold.held}, lost {hold.lost}")
+            path = Path(self.spec["dir"], f"given-{digest(ticket)}")
+            path.write_text(json.dumps([hold.name, ticket]))
+            path.rename(path.with_name(f"ticket-{digest(ticket)}"))
+
+    def adopt(self) -> None:
+        """Go on with what another has handed over; a ticket is delivered twice sometimes."""
+        paths = sorted(Path(self.spec["dir"]).glob("ticket-*"))
+        if not paths:
+            return
+        path = self.random.choice(paths)
+        try:
+            name, ticket = json.loads(path.read_text())
+        except FileNotFoundError:
+            return
+        if self.random.random() < 0.8:
+            path.unlink(missing_ok=True)
+        hold = self.claim(name).adopt(ticket)
+        with self.opened(hold):
+            self.work(hold, self.random.uniform(0, 0.05))
 
     def write(self) -> None:
         """A guarded write: read a counter, think, write one more."""
