@@ -300,3 +300,14 @@ def test_lines_of_a_hint_that_are_to_be_pasted_have_nothing_behind_them(settings
 
         assert conf.HOW_TO_SET in code
         assert last == f"See docs/checks.md#{id_.lower()}."
+
+
+@pytest.mark.parametrize(("other", "is_same"), [("10.0.0.5:11211", True), ("10.0.0.6:11211", False)])
+def test_another_cache_on_the_memcached_of_claims_is_a_warning_when_deployed(other, is_same):
+    memcached = "django.core.cache.backends.memcached.PyMemcacheCache"
+    caches = {
+        "default": {"BACKEND": memcached, "LOCATION": other},
+        "claims": {"BACKEND": memcached, "LOCATION": ["10.0.0.5:11211", "10.0.0.7:11211"]},
+    }
+    with override_settings(CACHES=caches, CLAIMS=alias(BACKEND=CACHE, OPTIONS={"cache": "claims"})):
+        assert list(found(deploy=True)) == (["W111"] if is_same else [])

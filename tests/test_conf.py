@@ -574,3 +574,8 @@ def test_a_hold_taken_with_the_store_of_one_setting_leaves_nothing_in_the_next()
 
     assert within_another is True
     assert faults.count("acquire") == 1
+
+
+def test_claims_that_are_no_dict_of_aliases_are_refused_by_name():
+    with override_settings(CLAIMS=["redis"]), pytest.raises(InvalidClaimsSetting, match=r"not \['redis'\]"):
+        claim("x").acquire()

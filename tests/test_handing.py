@@ -1,8 +1,10 @@
 """Handing over: the run goes on elsewhere, and this process has neither it nor lost it."""
 
 import asyncio
+import base64
 import dataclasses
 import gc
+import json
 import logging
 import math
 import pickle
@@ -757,3 +759,11 @@ def test_a_hand_over_leaves_nothing_behind():
     assert (len(registry._holds), len(keeper._due), len(keeper._watched)) == before
     assert keeper.orphans() == []
     assert adopting._unsure == {}
+
+
+def test_a_ticket_of_another_kind_is_good_for_nothing():
+    packed = base64.urlsafe_b64encode(json.dumps([2, "secret", 5, "x"]).encode()).decode()
+
+    assert read_ticket(packed).names is None
+    with pytest.raises(ClaimLost):
+        claim("x").adopt(packed)

@@ -265,3 +265,9 @@ def test_text_is_cut_and_put_on_one_line():
     assert cut("  a\n\tb  ") == "a b"
     assert len(cut("x" * 300)) == 200
     assert len(cut("x" * 900, 500)) == 500
+
+
+def test_decimals_that_are_nothing_or_without_end_have_one_form_each():
+    name = with_key
+    assert name("x", decimal.Decimal("0.00")) == name("x", decimal.Decimal("-0")) != name("x", 0)
+    assert name("x", decimal.Decimal("Infinity")) != name("x", decimal.Decimal("-Infinity"))
