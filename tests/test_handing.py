@@ -248,6 +248,18 @@ def test_what_the_store_says_is_ours_no_more_is_lost_for_that_reason(ended_by, r
     assert heard.all("claim_handed_over") == []
 
 
+def test_what_is_ours_no_more_is_lost_also_if_the_store_cannot_say_why():
+    hold = claim("x").acquire()
+    memory_forget()
+    faults.fail("renew")
+
+    with pytest.raises(ClaimLost) as caught:
+        hold.hand_over()
+
+    assert caught.value.reason is LossReason.EXPIRED
+    assert hold.release() is ReleaseResult.EXPIRED
+
+
 def memory_forget():
     from django_claims.backends import memory
 
