@@ -12,6 +12,7 @@ import errno
 import os
 import random
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -75,6 +76,8 @@ class Directory:
         """Keep all others out, threads and processes. Raises TimeoutError, or another OSError."""
         ends = clock() + seconds
         me = threading.get_ident()
+        if "gevent.monkey" in sys.modules and type(self._lock) is not type(threading.RLock()):
+            self._lock = threading.RLock()  # threads have become greenlets, all of which are one to a lock of threads
         if self._user == me:  # a signal handler came in
             raise OSError(errno.EDEADLK, "this very thread is in the middle of another request")
         handles = None

@@ -22,10 +22,10 @@ def greenlets(redis_server, tmp_path):
     if importlib.util.find_spec("gevent") is None:
         missing("gevent is not installed")
     path = os.pathsep.join([str(PROJECT), str(PROJECT.parent.parent.parent)])
-    store = redis_store(redis_server.url, tmp_path)
     started = []
 
-    def run(how):
+    def run(how, store=None):
+        store = store or redis_store(redis_server.url, tmp_path)
         started.append(Child(str(HERE / "greenlets.py"), how, env={**store.env, "PYTHONPATH": path}, cwd=tmp_path))
         done = started[-1].done(40)
         assert done.code == 0, done.err
@@ -43,6 +43,15 @@ def test_fifty_greenlets_keep_their_holds_and_the_process_ends_at_once(greenlets
 
     assert kept == "50"
     assert took < 5.0
+    assert "lost" not in errors
+
+
+def test_a_lock_of_the_files_that_is_older_than_the_patches_keeps_greenlets_apart(greenlets, request, tmp_path):
+    store = new_store(SimpleNamespace(param="file", getfixturevalue=request.getfixturevalue), tmp_path)
+
+    answer, _, errors = greenlets("lock", store)
+
+    assert answer == "1"
     assert "lost" not in errors
 
 

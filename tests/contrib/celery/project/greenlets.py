@@ -1,5 +1,5 @@
 """
-Many holds in greenlets: `greenlets.py first | after | loaded | limits | spin`.
+Many holds in greenlets: `greenlets.py first | after | loaded | limits | spin | lock`.
 
 Patched before the app is imported, after that, or after its store was asked.
 """
@@ -27,7 +27,7 @@ from django_claims import BackendUnavailable, claim, claim_backends  # noqa: E40
 from django_claims.backends.base import within  # noqa: E402
 from django_claims.clock import clock  # noqa: E402
 
-if HOW == "loaded":
+if HOW in ("loaded", "lock"):
     assert claim("first").available()
 if HOW not in ("first", "spin"):
     patch()
@@ -75,7 +75,20 @@ def limit(seconds, works):
     return claim_backends["default"].verb_timeout()
 
 
-if HOW == "limits":
+def inside(directory, crowd, most):
+    """Be inside, and let others run meanwhile; note how many were inside at once."""
+    with directory.locked(20):
+        crowd.append(1)
+        most.append(len(crowd))
+        time.sleep(0.02)
+        crowd.pop()
+
+
+if HOW == "lock":
+    directory, crowd, most = claim_backends["default"]._directory, [], []
+    gevent.joinall([gevent.spawn(inside, directory, crowd, most) for _ in range(5)], timeout=20)
+    print(max(most))
+elif HOW == "limits":
     # The second one begins within the first one's time, and ends after it.
     greenlets = [gevent.spawn(limit, 0.01, 0.2), gevent.spawn_later(0.1, limit, 60, 0.2)]
     print(*[greenlet.get(timeout=20) for greenlet in greenlets])
