@@ -504,6 +504,36 @@ def test_uwsgi_with_threads_renews_and_leaves_nothing_held(uwsgi, redis, looker,
     assert_free(looker, "page", "left")
 
 
+def test_a_reload_of_uwsgi_lets_the_request_under_way_end_and_leaves_nothing_held(uwsgi, redis, looker):
+    server = uwsgi(redis, "--threads", "2")
+    old = int(server.get("/leave/left/60"))
+    answer = server.begin_get("/hold/2")
+    seen(looker, "page")
+
+    server.send(signal.SIGHUP)
+
+    assert answer() == "True"
+    wait_until(lambda: looker.ask("lease", "left") is None, 10)
+    assert_free(looker, "page", "left")
+    assert int(server.get("/leave/left/60")) != old
+
+
+def test_uwsgi_ended_by_sigterm_cuts_the_request_under_way_whose_claim_is_free_on_this_machine(uwsgi, redis, looker):
+    """It ends a busy worker without a word to Python."""
+    server = uwsgi(redis, "--threads", "2")
+    server.get("/leave/left/60")
+    answer = server.begin_get("/hold/20")
+    fence = seen(looker, "page")["fence"]
+
+    server.send(signal.SIGTERM)
+
+    assert "closed" in answer()
+    assert server.done().code == 0
+    assert looker.ask("lease", "page")["fence"] == fence, "as another machine sees it, until its TTL is over"
+    assert wait_until(lambda: looker.ask("acquire", "page", ttl=60), SOON) > fence
+    assert wait_until(lambda: looker.ask("acquire", "left", ttl=60), SOON)
+
+
 def test_a_killed_uwsgi_worker_is_found_dead_at_once(uwsgi, redis, looker):
     server = uwsgi(redis)
     old = int(server.get("/leave/left/60"))

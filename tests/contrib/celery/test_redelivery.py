@@ -137,17 +137,19 @@ def test_a_child_that_kills_itself_in_its_task_has_it_run_again_at_once(site, tm
     assert worker.process.poll() is None
 
 
-def test_on_rabbitmq_the_task_of_a_killed_worker_is_run_by_another_one_at_once(site, rabbitmq):
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent", "solo"])
+def test_on_rabbitmq_the_task_of_a_killed_worker_is_run_by_another_one_at_once(site, rabbitmq, pool):
     site.use_broker(rabbitmq)
-    first = site.worker()
+    first = site.worker(pool)
     sent = site.send("late", 60)
-    second = site.worker()
+    site.started(sent)
+    second = site.worker(pool)
     site.started(sent)
 
     at = first.send(signal.SIGKILL)
     start = site.started(sent, 2, 30)
 
-    measured("rabbitmq, killed worker, late acks: from death to the next start", start["at"] - at)
+    measured(f"rabbitmq, {pool}, killed worker, late acks: from death to the next start", start["at"] - at)
     assert start["at"] - at < 6.0
     assert counts(site, sent) == (2, 0)
     assert second.process.poll() is None
