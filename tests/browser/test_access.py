@@ -32,7 +32,6 @@ LOOKS = {
     "dark": {"color_scheme": "dark"},
     "rtl": {"locale": "ar"},
     "phone": {"viewport": PHONE, "is_mobile": True, "has_touch": True},
-    "forced": {"forced_colors": "active"},
 }
 
 
@@ -131,7 +130,7 @@ def long_named(site):
 
 def reach(page):
     """Assert that nothing on the page must be scrolled to sideways, at any width."""
-    for width in (360, 768, 1024, 1200, 1366, 1600):
+    for width in (360, 768, 1024, 1200, 1366, 1460, 1600):
         page.set_viewport_size({"width": width, "height": 900})
         assert (width, beyond(page)) == (width, [])
 
