@@ -41,6 +41,7 @@ def test_a_task_that_is_refused_or_stopped_tells_its_sender_and_the_log(site, ta
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")  # by Celery 5.6, of redis-py 8
 def test_refused_tasks_in_chains_groups_and_chords_let_the_others_go_on(site, taken):
     site.worker("threads", concurrency=4)
     task = site.app.signature
