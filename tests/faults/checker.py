@@ -17,6 +17,7 @@ time, and what has one was done somewhere between the question and the answer.
 | I9 | a store and processes in good health lose no hold |
 | I10 | each call ends in time with an answer that was promised: a dead store is neither yes nor no |
 | I11 | what is handed over stays one run: its ticket is good once, in time, with its fence; the giver renews no more |
+| I12 | where there is a line, who came first is served first |
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from tests.faults.runs import Run, Runs
 SLACK = 0.003
 LOST_WITHIN = 0.05
 ZOMBIE_SECONDS = 0.05
+IN_LINE_WITHIN = 0.2
+"""So much later one has to have come to be behind another for sure."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Terms:
     exclusive: bool = True  # False where the store may be told a wrong time
     refusals: bool = True  # False where a lease may outlive its TTL by the store's clock
     fences_after_loss: bool = True  # False where only clients have a clock, and one of them is wrong
+    in_line: bool = False  # who waits is served in turn
     verb_within: float = inf  # how long one call may take, standstill of its process apart
 
 
@@ -81,6 +85,7 @@ class Checker:
         self._losses()
         self._answers()
         self._tickets()
+        self._line()
         self._count()
 
     def found(self) -> Counter[str]:
@@ -345,6 +350,32 @@ class Checker:
                     "I11", f"{event['n'][0]!r}: {event['p']} asked to renew {late:.3f} s after it had handed it over"
                 )
         self.numbers["adopted"] = sum(1 for event in self.runs.kinds["adopted"] if event["res"])
+
+    # -- I12 ---------------------------------------------------------------------------------------
+
+    def _line(self) -> None:
+        """Of two who waited at once, the fences say who was served first."""
+        waits: dict[str, list[Event]] = defaultdict(list)
+        for event in self.runs.kinds["wait"] if self.terms.in_line else ():
+            if len(event["n"]) == 1 and event["res"] != "error":
+                waits[event["n"][0]].append(event)
+        for name, events in waits.items():
+            for later in events:
+                for first in events:
+                    if later["res"] == "hold" and first["t0"] + IN_LINE_WITHIN < later["t0"] < first["t1"]:
+                        self._in_turn(name, first, later)
+
+    def _in_turn(self, name: str, first: Event, later: Event) -> None:
+        (served,) = self.runs.by_token.get(later["tok"], [None])[:1]
+        (before,) = self.runs.by_token.get(first["tok"], [None])[:1]
+        if served is None or (first["res"] == "hold" and (before is None or before.fence < served.fence)):
+            return
+        ahead = later["t0"] - first["t0"] - self.runs.standstill(first["p"], first["t0"], later["t0"])
+        waited_on = first["t1"] - later["t1"] - self.runs.standstill(first["p"], later["t0"], first["t1"])
+        if min(ahead, waited_on) > IN_LINE_WITHIN:
+            self._accuse(
+                "I12", f"{name!r}: {later['p']} was served before {first['p']}, who came {ahead:.3f} s earlier"
+            )
 
     # -- I10 ---------------------------------------------------------------------------------------
 

@@ -149,6 +149,13 @@ class GiverThatRenews:
         return answer
 
 
+class NoLine:
+    """Whoever asks first when it is free gets it, however long others have waited."""
+
+    def acquire(self: Any, requests: Any) -> Any:
+        return super().acquire([request._replace(place="") for request in requests])  # type: ignore[misc]
+
+
 class ZombieAfterRelease:
     """What fails to be released is renewed on and on."""
 
@@ -251,6 +258,9 @@ MUTANTS = {
     "ticket_good_twice": Mutant("I11", r"by a ticket that was good before", (), TicketGoodTwice, how=GIVING),
     "giver_that_renews": Mutant(
         "I11", r"asked to renew .* after it had handed it over", (), GiverThatRenews, renew_zombies, how=GIVING
+    ),
+    "no_line": Mutant(
+        "I12", r"was served before", (), NoLine, how={"operations": {"wait": 100}, "spec": {"only": True}, "names": 1}
     ),
     "held_is_a_flag": Mutant(
         "I4", r"said held .* after its deadline", ("starve",), patch=held_is_a_flag, how={"spec": {"only": True}}

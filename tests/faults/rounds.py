@@ -75,7 +75,7 @@ class Round:
             self.operations = {**self.operations, **nemesis.operations}
         terms = Terms(overrun=self.store.overrun, calm=not chosen)
         if not chosen:
-            terms = replace(terms, stop_within=1.7)
+            terms = replace(terms, stop_within=1.7, in_line=self.store.name == "redis")
         for nemesis in chosen:
             terms = nemesis.terms(terms)
         self.turns_clocks = any(nemesis.turns_clocks for nemesis in chosen)

@@ -111,6 +111,10 @@ WIPED = {"p": "arena", "ev": "wiped", "t0": 1.1, "t1": 1.2}
 WRITES = [{"p": p, "ev": "wrote", "row": "job", "value": 7, "fence": f, "t": 1.0} for p, f in (("a", 10), ("b", 11))]
 
 
+def waited(p, tok, t0, t1, res="hold"):
+    return {"p": p, "ev": "wait", "n": ["job"], "tok": tok, "t0": t0, "t1": t1, "timeout": 3.0, "res": res}
+
+
 def adopted(p, tok, fence, t):
     return {
         "p": p, "ev": "adopted", "n": ["job"], "tok": tok, "ticket": "T", "i": 2, "ttl": TTL, "t0": t, "t1": t + 0.001,
@@ -177,6 +181,13 @@ BROKEN = {
         "I8", [grant("a", "A", 10, 1.0), stop(10, 1.1), act("a", "A", 2.9)], {"stop_within": 1.5}),
     "lost for no reason": (
         "I9", [grant("a", "A", 10, 1.0), lost("a", "A", 10, 1.3, 1.6, "forgotten")], {"calm": True}),
+    "served before one who had come earlier": (
+        "I12",
+        [waited("a", "A", 1.0, 3.0), grant("a", "A", 12, 2.9), waited("b", "B", 1.5, 1.8), grant("b", "B", 10, 1.7)],
+        {"in_line": True}),
+    "served while one who had come earlier waited in vain": (
+        "I12", [waited("a", "", 1.0, 2.5, "none"), waited("b", "B", 1.5, 1.8), grant("b", "B", 10, 1.7)],
+        {"in_line": True}),
     "a ticket that was good twice": (
         "I11", [grant("a", "A", 10, 1.0), *GIVEN, adopted("c", "C", 10, 1.3)], {}),
     "a ticket that was good for too long": (
@@ -214,6 +225,13 @@ def test_no_accusation_where_an_answer_is_missing():
     assert fits(*released) is True
     assert rules(*granted) == []
     assert fits(*granted) is True
+
+
+def test_no_accusation_where_two_came_at_the_same_time_or_one_had_given_up():
+    served = [waited("b", "B", 1.1, 1.8), grant("b", "B", 10, 1.7), release("b", "B", 10, 1.81)]
+    events = [*served, waited("a", "A", 1.0, 2.5), grant("a", "A", 12, 2.4), waited("c", "", 0.5, 1.7, "none")]
+
+    assert rules(*events, in_line=True) == []
 
 
 def test_a_hold_that_is_handed_over_is_one_run_also_when_its_giver_is_dead():
