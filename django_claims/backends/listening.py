@@ -54,6 +54,7 @@ class Listening:
         self._waiters: dict[int, InLine] = {}
         self._numbers = itertools.count(1)
         self._connecting_until = self._retry_at = self.used_at = 0.0
+        self.waited_at = float("-inf")
         self._was_refused = False
         self.own_channel = self._channel("to:" + binascii.hexlify(os.urandom(8)).decode())
         self._own = self.own_channel.encode()
@@ -78,6 +79,11 @@ class Listening:
     def is_used(self) -> bool:
         """Whether somebody waits, or somebody asked for it in the last seconds."""
         return bool(self._waiters) or clock() - self.used_at < 10.0
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether somebody was refused and waited, in the last seconds."""
+        return clock() - self.waited_at < 10.0
 
     def begin(self, seconds: float) -> bool:
         """
@@ -239,7 +245,7 @@ class InLine(Waiter):
         return (Grant(fence, granted_us), min(self._asked_at + after, heard_at)) if after >= 0 else None
 
     def pause(self, refusal: Refusal) -> float:
-        self._refused_us = refusal.now_us
+        self._refused_us, self._listening.waited_at = refusal.now_us, clock()
         if not self.place:
             return 0.0
         if refusal.again_ms is None:

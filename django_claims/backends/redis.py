@@ -170,6 +170,10 @@ class RedisBackend(ScriptBackend):
         self._listening.heard = heard
         return self._listening.begin(self.verb_timeout()) or was_unheard
 
+    @property
+    def _in_a_crowd(self) -> bool:  # type: ignore[override]  # it comes and goes
+        return self._listening.has_waited
+
     def wait(self, names: tuple[str, ...], bell: Callable[[], object]) -> Waiter:
         return InLine(self._listening, names, bell, self.poll_interval)
 

@@ -80,6 +80,7 @@ class ScriptBackend(BaseClaimBackend):
     _index_key: str
     _flags_key: str
     _news_channel: str
+    _in_a_crowd = False
 
     def _lease_key(self, name: str) -> str:
         raise NotImplementedError
@@ -169,8 +170,9 @@ class ScriptBackend(BaseClaimBackend):
                 args += (request.name, request.token, str(request.rest_ms))
             calls.append((keys, args))
         # Of those whom a server has something to tell, it tells the last one first. With a question before it
-        # the releaser is not the last, and whoever is granted the name hears of it sooner.
-        before = ("EXISTS", calls[0][0][3]) if len(requests) == 1 else None
+        # the releaser is not the last, and whoever is granted the name hears of it sooner. Not for nothing, so
+        # only by those who have waited themselves of late: where there is a crowd, all have.
+        before = ("EXISTS", calls[0][0][3]) if len(requests) == 1 and self._in_a_crowd else None
         said = self._run_all("release", calls, before=before) if calls else []
         answers = [_RELEASED[outcome] for outcomes in said for outcome in outcomes]
         return sure(answers, isinstance(said, Again), self.alias)

@@ -18,6 +18,7 @@ from tests.backends.test_redis import let_go, take
 from tests.backends.test_redis_pushes import elsewhere, server, site, stop, subscribers
 from tests.conftest import missing
 from tests.helpers import tidy
+from tests.servers import CommandLog
 
 __all__ = ["server", "site"]
 _tidy = pytest.fixture(autouse=True)(tidy)
@@ -86,6 +87,24 @@ def test_a_waiter_that_is_alone_takes_its_call_itself(server, site, calls):
     assert [words.split(b" ")[0] for words in taken] == [str(hold.fence).encode()]
     assert told == []
     assert hold.release()
+
+
+def test_who_has_waited_has_the_next_one_told_before_itself(server, site):
+    """By a question before the release: a server answers the one first whom it has something to tell last."""
+    site(server)
+    for _ in range(2):  # the first time the server learns the script
+        hold = claim("other").acquire(timeout=LONG)
+        with CommandLog(server) as log:
+            hold.release()
+    assert log.asked == ["EVALSHA"]
+    run = take(elsewhere(), "job")
+    release_when(server, run)
+    hold = claim("job").acquire(timeout=LONG)
+
+    with CommandLog(server) as log:
+        hold.release()
+
+    assert log.asked == ["EXISTS", "EVALSHA"]
 
 
 def test_two_waiters_of_one_process_are_told_by_the_thread(server, site, calls):

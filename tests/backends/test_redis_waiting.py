@@ -202,7 +202,7 @@ def test_a_release_grants_to_the_first_in_line_and_tells_nobody_else(server, lin
     assert keys_of_lines(server) == {}
 
 
-def test_the_grant_comes_along_with_the_release_in_one_round_trip(server, line):
+def test_the_grant_comes_along_with_the_release_in_one_command(server, line):
     backend = process()
     let_go(backend, take(backend, "job"))
     run = take(backend, "job")
@@ -211,7 +211,7 @@ def test_the_grant_comes_along_with_the_release_in_one_round_trip(server, line):
     with CommandLog(server) as log:
         let_go(backend, run)
 
-    assert log.asked == ["EXISTS", "EVALSHA"]  # the first has the waiter told before the releaser
+    assert log.asked == ["EVALSHA"]
     assert waiting.is_granted()
 
 
