@@ -475,13 +475,14 @@ def test_without_a_thread_for_the_try_nothing_is_taken_now_or_later(monkeypatch,
 def test_without_a_thread_for_the_release_it_is_done_by_the_loop(monkeypatch):
     monkeypatch.setattr(offload, "_executors", {})
 
-    def refuse(kind):
-        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+    class Ended:
+        def submit(self, run):
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
 
     async def main():
         with monkeypatch.context() as patch:
             async with claim("x"):
-                patch.setattr(offload, "_executor", refuse)
+                patch.setattr(offload, "_executor", lambda kind: Ended())
                 raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
