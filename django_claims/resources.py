@@ -19,11 +19,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionProxy
 
+from django_claims import conf
 from django_claims.exceptions import InvalidClaim
+from django_claims.handler import claim_backends
 from django_claims.names import checked, primary_key, with_key
 
 _HOW_TO_NAME = (
@@ -40,7 +43,8 @@ def resource(obj: Any, shared: bool = False) -> str:
 
     - Text, bytes or a path object is a path, also a bare word: links, dots and slashes are
       resolved as far as they exist, and this machine's host name goes along, unless the path
-      lies on a disk that machines share: `shared=True`, the same from all of them.
+      lies on a disk that machines share (`shared=True`, the same from all of them), or each
+      alias of CLAIMS has a store that no other machine can reach.
     - A model instance is its row: model and primary key, of a proxy the model behind it.
     - A model class is its table.
     - A database connection is the database: engine, host, port and name; on SQLite, the file.
@@ -68,9 +72,20 @@ def resource(obj: Any, shared: bool = False) -> str:
     return checked(name)
 
 
+def _is_for_all(shared: bool) -> bool:
+    """Say whether a name need not tell the machines apart. One that changes its name stays the same then."""
+    if shared:
+        return True
+    try:
+        backends = claim_backends.all() if conf.enabled() else []
+    except ImproperlyConfigured:  # for whoever asks the store to say
+        return False
+    return bool(backends) and all(backend.is_machine_local for backend in backends)
+
+
 def _host(shared: bool) -> str:
     """Return what goes before a thing of this machine; no quoted key begins so."""
-    return "" if shared else f":{quote(socket.gethostname(), safe='')}"
+    return "" if _is_for_all(shared) else f":{quote(socket.gethostname(), safe='')}"
 
 
 def _file(path: str | bytes | os.PathLike[Any], shared: bool) -> str:
@@ -112,7 +127,7 @@ def _database(connection: BaseDatabaseWrapper, shared: bool) -> str:
     elsewhere = _first(options, "service", "read_default_file")  # a file of the driver's says the rest
     host = host.lower().rstrip(".")
     if host in _THIS_MACHINE or host.startswith("/"):  # by a socket, or by the loopback
-        host = "" if elsewhere or shared else socket.gethostname().lower()
+        host = "" if elsewhere or _is_for_all(shared) else socket.gethostname().lower()
     where = ":".join(quote(part, safe="") for part in (connection.vendor, host, port))
     return with_key(f"database:{where}", (name, elsewhere) if elsewhere else name)
 

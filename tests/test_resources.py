@@ -98,6 +98,30 @@ def home(tmp_path, monkeypatch):
     return home
 
 
+@pytest.mark.parametrize(
+    ("backends", "host"),
+    [
+        (["files"], ""), (["sqlite"], ""), (["files", "sqlite"], ""), (["files", "memory"], f":{HOST}"),
+        (["memory"], f":{HOST}"), (["nonsense"], f":{HOST}"), ([], f":{HOST}"),
+    ],
+)  # fmt: skip
+def test_the_host_goes_along_unless_every_store_is_of_one_machine(settings, tmp_path, backends, host):
+    kinds = {
+        "files": {"BACKEND": "django_claims.backends.file.FileBackend", "OPTIONS": {"directory": "/srv/claims"}},
+        "sqlite": {"BACKEND": "django_claims.backends.database.DatabaseBackend", "OPTIONS": {"database": "a_file"}},
+        "memory": {"BACKEND": "django_claims.backends.memory.MemoryBackend"},
+        "nonsense": {"BACKEND": "no.such.Backend"},
+    }
+    connections.settings["a_file"] = {**connections.settings["default"], "NAME": str(tmp_path / "db.sqlite3")}
+    try:
+        names = ["default", *backends[1:]]
+        settings.CLAIMS = {name: kinds[kind] for name, kind in zip(names, backends, strict=True)} if backends else None
+
+        assert resource("/srv/x") == f"file{host}:'/srv/x'"
+    finally:
+        del connections.settings["a_file"]
+
+
 def test_a_path_is_named_by_where_it_really_is_on_which_machine(home):
     assert resource("reports/daily.csv") == f"file:{HOST}:'{home}/reports/daily.csv'"
     assert resource("reports/daily.csv", shared=True) == f"file:'{home}/reports/daily.csv'"

@@ -106,6 +106,15 @@ class BaseClaimBackend:
         return True
 
     @property
+    def is_machine_local(self) -> bool:
+        """
+        Whether the store serves one machine: the names of things there need not tell machines apart.
+
+        Memory says no: it stands in for another store in tests, and names are the same in both.
+        """
+        return False
+
+    @property
     def parts(self) -> Sequence[BaseClaimBackend]:
         """The backends that it is over, with a store each; or itself alone."""
         return (self,)

@@ -86,6 +86,10 @@ class DatabaseBackend(DatabaseGranting):
         self._name = entry["NAME"]
         self._database = database_of(self._database_alias, settings.store_timeout)
 
+    @property
+    def is_machine_local(self) -> bool:
+        return connections[self._database_alias].vendor == "sqlite"
+
     def is_current(self) -> bool:
         # The test runner gives the alias another database.
         return bool(connections.settings[self._database_alias]["NAME"] == self._name)

@@ -20,6 +20,7 @@ from django_claims.leases import RESTING, StopFlag
 
 class FileFlags(BaseClaimBackend):
     known_options = ("directory", "mode")
+    is_machine_local = True
 
     def __init__(self, settings: conf.AliasSettings) -> None:
         super().__init__(settings)
