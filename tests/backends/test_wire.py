@@ -146,7 +146,7 @@ def test_the_answers_of_several_scripts_share_one_bound(proxy, backend_of, parse
 def test_a_question_that_nobody_reads_is_bounded_too(server, backend_of, parser):
     backend = backend_of(server, 0.3, parser)
     run = take(backend, "job")
-    big = [run._replace(progress=json.dumps([0, 0, "x" * 50_000, 0])) for _ in range(900)]
+    big = [run._replace(progress=json.dumps([0, 0, "x" * 50_000, 0])) for _ in range(300)]  # more than any buffer takes
 
     with server.frozen():
         assert_ends_within(0.3 + PATIENCE, lambda: backend.renew(big))
