@@ -17,7 +17,6 @@ from typing import Any
 from django_claims import heartbeat, registry, signals
 from django_claims.backends.base import Notice, Renewal, within
 from django_claims.clock import clock
-from django_claims.conf import MIN_STORE_TIMEOUT
 from django_claims.deadlines import deadlines
 from django_claims.exceptions import BackendUnavailable, ClaimError, InvalidClaimsSetting
 from django_claims.handler import claim_backends
@@ -211,7 +210,7 @@ class Keeper:
             requests += mine
         sent_at = clock()  # before connecting: the lease may be as old as that
         try:
-            with within(max(min(hold.heartbeat_ms for hold in holds) / 2000, MIN_STORE_TIMEOUT)):
+            with within(min(hold.patience for hold in holds)):
                 answers = claim_backends[self.alias].renew(requests)
         except Exception as error:
             if not isinstance(error, BackendUnavailable):

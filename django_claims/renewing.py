@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from django_claims import registry, signals
 from django_claims.async_holds import AsyncHold
-from django_claims.backends.base import Renewal, RenewAnswer, RenewRequest
+from django_claims.backends.base import Renewal, RenewAnswer, RenewRequest, within
 from django_claims.clock import Duration, clock, milliseconds
+from django_claims.conf import MIN_STORE_TIMEOUT
 from django_claims.exceptions import BackendUnavailable, ClaimLost, InvalidClaim
 from django_claims.handler import claim_backends
 from django_claims.leases import LossReason
@@ -29,6 +30,7 @@ class RenewableHold(AsyncHold):
         deadline: float
         renew_deadline: float
         ttl_ms: int
+        heartbeat_ms: int
         _cap: float
         _longest: float
         _since: float
@@ -67,6 +69,11 @@ class RenewableHold(AsyncHold):
     def keeps_on(self) -> bool:
         """Whether there is any use in renewing."""
         return self._cap > clock()
+
+    @property
+    def patience(self) -> float:
+        """The seconds that the store has for one answer: half a heartbeat, so that there is time to ask again."""
+        return max(self.heartbeat_ms / 2000, MIN_STORE_TIMEOUT)
 
     def keep_for(self, seconds: float) -> None:
         """
@@ -119,7 +126,8 @@ class RenewableHold(AsyncHold):
         if self.lost or self._released:
             return False
         sent_at = clock()
-        answers = claim_backends[self.alias].renew(self.renew_requests())
+        with within(self.patience):
+            answers = claim_backends[self.alias].renew(self.renew_requests())
         if any(answer.outcome is Renewal.UNKNOWN for answer in answers):
             raise BackendUnavailable(self.alias, "its server is away")
         self.renewed(sent_at, answers)
@@ -136,7 +144,9 @@ class RenewableHold(AsyncHold):
         if self.lost or self._released:
             return False
         backend = claim_backends[self.alias]
-        if all(backend.held(name, self.token) for name in self.names):
+        with within(self.patience):
+            ours = all(backend.held(name, self.token) for name in self.names)
+        if ours:
             return self.held
         self.renew()  # which says why
         return False

@@ -350,6 +350,23 @@ def test_leaving_after_max_hold_frees_the_name_at_once():
 # Asking the store.
 
 
+@pytest.mark.parametrize("ask", ["renew", "verify"])
+def test_a_question_about_a_hold_takes_half_its_heartbeat_at_most(ask):
+    times = []
+
+    def answer(real, *args):
+        times.append(real.__self__.verb_timeout())
+        return real(*args)
+
+    faults.on("renew", answer)
+    faults.on("held", answer)
+
+    with claim("x", ttl=3).acquire() as held:  # the store has 5 s otherwise
+        assert getattr(held, ask)()
+
+    assert 0 < times[-1] <= 0.5
+
+
 def test_renew_pushes_the_expiry_back():
     with claim("x") as hold:
         before = claim("x").lease().expires_at
