@@ -20,7 +20,10 @@ from django_claims.leases import RESTING, StopFlag
 
 class FileFlags(BaseClaimBackend):
     known_options = ("directory", "mode")
-    is_machine_local = True
+
+    @property
+    def is_machine_local(self) -> bool:
+        return True
 
     def __init__(self, settings: conf.AliasSettings) -> None:
         super().__init__(settings)

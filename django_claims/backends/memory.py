@@ -72,10 +72,6 @@ class MemoryBackend(BaseClaimBackend):
         key = (self.alias, self._clock)
         return stores.get(key) or stores.setdefault(key, Store(self._clock))
 
-    def _now(self) -> int:
-        store = self._store
-        return int((store.clock() + store.epoch) * 1_000_000)
-
     def _live(self, store: Store, name: str, now: int) -> Row | None:
         row = store.rows.get(name)
         if row is not None and row.expires_us <= now:
@@ -122,8 +118,9 @@ class MemoryBackend(BaseClaimBackend):
         )
 
     def acquire(self, requests: Sequence[AcquireRequest]) -> list[Grant] | Refusal:
-        store, now = self._store, self._now()
+        store = self._store
         with store.lock:
+            now = store.now()
             for request in requests:
                 flag = self._flag(store, request.name, now)
                 if flag is not None and flag.keep:
@@ -159,8 +156,9 @@ class MemoryBackend(BaseClaimBackend):
             return [Grant(fence, now) for _ in requests]
 
     def renew(self, requests: Sequence[RenewRequest]) -> list[RenewAnswer]:
-        store, now = self._store, self._now()
+        store = self._store
         with store.lock:
+            now = store.now()
             return [self._renew(store, request, now) for request in requests]
 
     def _renew(self, store: Store, request: RenewRequest, now: int) -> RenewAnswer:
@@ -178,8 +176,9 @@ class MemoryBackend(BaseClaimBackend):
         return RenewAnswer(Renewal.RENEWED, flag, now)
 
     def release(self, requests: Sequence[ReleaseRequest]) -> list[Released]:
-        store, now = self._store, self._now()
+        store = self._store
         with store.lock:
+            now = store.now()
             return [self._release(store, request, now) for request in requests]
 
     def _release(self, store: Store, request: ReleaseRequest, now: int) -> Released:
@@ -196,8 +195,9 @@ class MemoryBackend(BaseClaimBackend):
         return Released.RELEASED
 
     def hand_over(self, requests: Sequence[HandOverRequest]) -> bool:
-        store, now = self._store, self._now()
+        store = self._store
         with store.lock:
+            now = store.now()
             rows = [self._live(store, request.name, now) for request in requests]
             pairs = [(row, request) for row, request in zip(rows, requests, strict=True) if row is not None]
             if len(pairs) < len(requests) or not all(
@@ -211,8 +211,9 @@ class MemoryBackend(BaseClaimBackend):
             return True
 
     def adopt(self, requests: Sequence[AdoptRequest]) -> list[Adopted] | None:
-        store, now = self._store, self._now()
+        store = self._store
         with store.lock:
+            now = store.now()
             rows = [self._live(store, request.name, now) for request in requests]
             pairs = [(row, request) for row, request in zip(rows, requests, strict=True) if row is not None]
             if len(pairs) < len(requests) or not all(
@@ -232,18 +233,21 @@ class MemoryBackend(BaseClaimBackend):
     def held(self, name: str, token: str) -> bool:
         store = self._store
         with store.lock:
-            row = self._live(store, name, self._now())
+            now = store.now()
+            row = self._live(store, name, now)
             return row is not None and row.token == token
 
     def lease(self, name: str) -> Lease | None:
-        store, now = self._store, self._now()
+        store = self._store
         with store.lock:
+            now = store.now()
             row = self._live(store, name, now)
             return None if row is None else self._read(store, name, row, now)
 
     def leases(self, *, match: str, page: int, per_page: int) -> LeasePage:
-        store, now = self._store, self._now()
+        store = self._store
         with store.lock:
+            now = store.now()
             names = sorted(n for n in list(store.rows) if matches(n, match) and self._live(store, n, now))
             found = [
                 self._read(store, name, store.rows[name], now)
@@ -252,8 +256,9 @@ class MemoryBackend(BaseClaimBackend):
         return LeasePage(leases=found, total=len(names), page=page, per_page=per_page)
 
     def force_release(self, name: str, fence: int) -> bool:
-        store, now = self._store, self._now()
+        store = self._store
         with store.lock:
+            now = store.now()
             row = self._live(store, name, now)
             if row is None or row.fence != fence:
                 return False
@@ -265,8 +270,9 @@ class MemoryBackend(BaseClaimBackend):
     def set_flag(
         self, name: str, *, keep: bool, fence: int | None, reason: str, by: str, ttl_ms: int | None
     ) -> StopFlag | None:
-        store, now = self._store, self._now()
+        store = self._store
         with store.lock:
+            now = store.now()
             if not keep:
                 row = self._live(store, name, now)
                 if row is None or row.kind == RESTING or (fence is not None and row.fence != fence):
@@ -292,24 +298,28 @@ class MemoryBackend(BaseClaimBackend):
     def flag(self, name: str) -> StopFlag | None:
         store = self._store
         with store.lock:
-            return self._flag(store, name, self._now())
+            now = store.now()
+            return self._flag(store, name, now)
 
     def flags(self) -> list[StopFlag]:
-        store, now = self._store, self._now()
+        store = self._store
         with store.lock:
+            now = store.now()
             found = [self._flag(store, name, now) for name in sorted(store.flags)]
         return [flag for flag in found if flag is not None]
 
     def clear_flag(self, name: str) -> StopFlag | None:
         store = self._store
         with store.lock:
-            flag = self._flag(store, name, self._now())
+            now = store.now()
+            flag = self._flag(store, name, now)
             store.flags.pop(name, None)
             return flag
 
     def poll(self) -> list[Notice]:
-        store, now = self._store, self._now()
+        store = self._store
         with store.lock:
+            now = store.now()
             forced = [Notice(name, forced_fence=fence) for (name, fence), until in store.forced.items() if until > now]
         return forced + [Notice(flag.name, flag) for flag in self.flags()]
 

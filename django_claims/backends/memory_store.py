@@ -41,6 +41,10 @@ class Store:
         self.forced: dict[tuple[str, int], int] = {}  # name and fence: until when there is word of it
         self.last_fence = 0
 
+    def now(self) -> int:
+        """Return the time in microseconds. Under the lock, or it may be past by the time that the lock is had."""
+        return int((self.clock() + self.epoch) * 1_000_000)
+
     def ring(self) -> None:
         """Call all who wait: something has changed."""
         for bell in list(self.bells.values()):

@@ -1,5 +1,9 @@
 """The memory backend: the contract, and what is special to it."""
 
+import sys
+import threading
+import traceback
+
 import pytest
 
 from django_claims.backends import memory
@@ -7,6 +11,7 @@ from django_claims.backends.base import Refusal
 from django_claims.backends.memory import MemoryBackend
 from django_claims.conf import AliasSettings
 from django_claims.test import BackendContract
+from tests.helpers import wait_until
 
 
 def settings_of(alias="memory", **options):
@@ -19,6 +24,14 @@ class TestMemoryBackend(BackendContract):
         self.backend = MemoryBackend(settings_of())
         yield
         memory.forget("memory")
+
+
+def where(thread):
+    """Return the functions of the backend that a thread is in."""
+    frame = sys._current_frames().get(thread.ident)
+    return (
+        [f.name for f in traceback.extract_stack(frame) if f.filename.endswith("backends/memory.py")] if frame else []
+    )
 
 
 class MovableClock:
@@ -47,6 +60,27 @@ class TestMemoryBackendByAClockOfItsOwn(BackendContract):
             assert self.clock.seconds < ends
             self.clock.seconds += 0.01
         return answer
+
+    def test_what_had_to_wait_for_others_is_by_the_time_when_its_turn_came(self):
+        """Else a grant would be dated before the end of the run that it had to wait for."""
+        store = self.backend._store
+        began, granted = threading.Event(), []
+
+        def acquire():
+            began.set()
+            granted.append(self.take("job"))
+
+        with store.lock:
+            other = threading.Thread(target=acquire)
+            other.start()
+            assert began.wait(5)
+            wait_until(lambda: "acquire" in where(other))
+            self.clock.seconds += 10
+        other.join(5)
+
+        now = self.backend.lease("job")
+        assert now is not None
+        assert now.acquired_at == now.read_at
 
     def test_expiry_is_by_that_clock(self):
         self.take("job", ttl_ms=3_600_000)
