@@ -7,7 +7,7 @@ import logging
 import uuid
 
 import pytest
-from celery import Celery, Task, chain, chord, group
+from celery import Celery, Task, _state, chain, chord, group
 from celery.app.trace import build_tracer
 from django.core.management.base import BaseCommand
 
@@ -31,6 +31,7 @@ def _store(settings):
 
 @pytest.fixture
 def app():
+    before = _state.default_app, _state._tls.current_app
     app = Celery("quick", broker="memory://", backend="cache+memory://", set_as_current=True)
     app.conf.task_always_eager = True
     app.conf.task_store_eager_result = False
@@ -39,6 +40,8 @@ def app():
     app.task = functools.partial(app.task, shared=False)  # or each later app would have it as well
     yield app
     app.close()
+    _state.set_default_app(before[0])
+    _state._tls.current_app = before[1]
 
 
 class Held:
