@@ -51,6 +51,7 @@ class Terms:
     exclusive: bool = True  # False where the store may be told a wrong time
     refusals: bool = True  # False where a lease may outlive its TTL by the store's clock
     fences_after_loss: bool = True  # False where only clients have a clock, and one of them is wrong
+    together: bool = True  # False where several names are taken one after the other
     in_line: bool = False  # who waits is served in turn
     verb_within: float = inf  # how long one call may take, standstill of its process apart
 
@@ -109,7 +110,7 @@ class Checker:
                 or not self._too_early(run, after)
             ):
                 continue
-            if run.at.hi >= after.at.lo and not self._too_early(after, run):
+            if run.at.hi >= after.at.lo and (not self._too_early(after, run) or self._wiped(after.at.lo, run.at.hi)):
                 continue  # or the other way round
             early = run.earliest_end(after.at.lo) - after.at.hi
             self._accuse(
@@ -243,7 +244,7 @@ class Checker:
             lives = [(run.at.lo, run.latest_end(self.terms.overrun)) for run in self.runs.by_name.get(name, ())]
             for ask in self.runs.unanswered.get(name, ()):
                 lives.append((ask.t0, ask.t0 + self.terms.late + ask.ttl + self.terms.overrun))
-            lives += self.runs.waited.get(name, [])
+            lives += self.runs.excuses(name, self.terms.together)
             lives.sort()
             self._lives[name] = ([lo for lo, _ in lives], _running_max(hi for _, hi in lives))
         for event in self.runs.kinds["refused"]:

@@ -69,7 +69,8 @@ class ClockSetBack(Nemesis):
         return f"by {seconds:.2f} s"
 
     def terms(self, terms: Terms) -> Terms:
-        return replace(terms, overrun=terms.overrun + MOST_BACK * self.ttl)
+        # A counter that was lost starts anew by the clock.
+        return replace(terms, overrun=terms.overrun + MOST_BACK * self.ttl, fences_after_loss=False)
 
     def after(self) -> None:
         if self.store.server:

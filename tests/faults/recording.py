@@ -31,14 +31,17 @@ BACKENDS = {
 
 writer: Writer
 Backend: type
+dates_grants = True
+"""Whether the store says when it granted: a database says when the statement began, and that may have waited since."""
 granted: set[str] = set()
 _numbers = itertools.count()
 
 
 def install(kind: str, writer_: Writer, mutants: Sequence[type] = ()) -> None:
     """Make `Backend` the recording backend of this process, over one that may be broken."""
-    global writer, Backend
+    global writer, Backend, dates_grants
     writer = writer_
+    dates_grants = kind != "database"
     module, name = BACKENDS[kind].rsplit(".", 1)
     base = getattr(import_module(module), name)
     Backend = type("Backend", (Recording, *mutants, base), {})
@@ -72,7 +75,14 @@ class Recording:
             writer.write("refused", **about, t0=t0, t1=t1, which=answer.name, why=why, fence=fence)
         else:
             granted.add(about["tok"])
-            writer.write("grant", **about, t0=t0, t1=t1, fence=answer[0].fence, srv=answer[0].acquired_us)
+            writer.write(
+                "grant",
+                **about,
+                t0=t0,
+                t1=t1,
+                fence=answer[0].fence,
+                srv=answer[0].acquired_us if dates_grants else None,
+            )
         return answer
 
     def hand_over(self, requests: Sequence[HandOverRequest]) -> Any:

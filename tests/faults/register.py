@@ -74,7 +74,7 @@ class Register:
                 self.unheard[run.token] = max(self.unheard[run.token], run.dead_at + run.ttl + terms.overrun)
         self.excuses = [
             (ask.t0, ask.t0 + terms.late + ask.ttl + terms.overrun) for ask in runs.unanswered.get(name, ())
-        ] + runs.waited.get(name, [])
+        ] + runs.excuses(name, terms.together)
         self.stuck: Operation | None = None
         self.steps = 0
         self.ok = self._search()

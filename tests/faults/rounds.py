@@ -24,6 +24,8 @@ from tests.faults.stores import Store, make_guard
 from tests.faults.workers import WHERE
 
 TTL = 1.2
+END_SECONDS = 60.0
+"""A process that works for so long when it should end hangs; on a busy machine that starves it, 20 s may be work."""
 DROPPED = re.compile(r"Exception ignored in.*?\nSystemExit: 1\d\d\n", re.DOTALL)
 
 
@@ -73,7 +75,7 @@ class Round:
         chosen = [nemeses_module.NEMESES[name](self) for name in self.nemeses]
         for nemesis in chosen:
             self.operations = {**self.operations, **nemesis.operations}
-        terms = Terms(overrun=self.store.overrun, calm=not chosen)
+        terms = Terms(overrun=self.store.overrun, calm=not chosen, together=self.store.together)
         if not chosen:
             terms = replace(terms, stop_within=1.7, in_line=self.store.name == "redis")
         for nemesis in chosen:
@@ -216,10 +218,13 @@ class Round:
     def _end(self) -> list[int]:
         """Let all go on, and wait for their end."""
         started = [slot for slot in self.slots if slot.pid]
-        for slot in started:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(slot.pid, signal.SIGCONT)
-        left = self.spawner.wait([slot.pid for slot in started], 15 + self.ttl * 3)
+        left = [slot.pid for slot in started]
+        ends = clock() + END_SECONDS
+        while left and clock() < ends:
+            for pid in left:  # again and again: one that stops itself may do so for a last time
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            left = self.spawner.wait(left, 1.0)
         for slot in started:
             if slot.pid in left and self.signal(slot, WHERE):
                 time.sleep(0.5)  # to write it down

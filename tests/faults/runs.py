@@ -107,6 +107,7 @@ class Runs:
         self.by_token: dict[str, list[Run]] = defaultdict(list)
         self.unanswered: dict[str, list[Unanswered]] = defaultdict(list)
         self.waited: dict[str, list[tuple[float, float]]] = defaultdict(list)  # when somebody stood in line
+        self.tried: dict[str, list[tuple[float, float]]] = defaultdict(list)  # as one of several that were not had
         self.asked_tokens: set[str] = set()
         self.givers: dict[str, str] = {}  # by ticket: the token of the hold that was handed over
         self.dead: dict[str, float] = {}
@@ -197,12 +198,19 @@ class Runs:
             if event.get("place"):
                 for name in event["n"]:
                     self.waited[name].append((event["t0"], event["t1"] + IN_LINE))
+            if len(event["n"]) > 1:
+                for name in event["n"]:
+                    self.tried[name].append((event["t0"], event["t1"]))
         for event in self.kinds["force"]:
             for run in self.by_name.get(event["n"][0], ()):
                 if run.fence == event["fence"] and event["res"]:
                     run.forced.append(Span(event["t0"], event["t1"], event["p"]))
                 elif run.fence == event["fence"]:  # no answer; or asked twice, and the run had ended by then
                     run.maybe_ended.append(event["t0"])
+
+    def excuses(self, name: str, together: bool) -> list[tuple[float, float]]:
+        """Return when a name may have been refused though nobody was granted it."""
+        return self.waited.get(name, []) + ([] if together else self.tried.get(name, []))
 
     def of(self, event: Event) -> list[Run]:
         """Return the runs that an event is about: by token and name."""

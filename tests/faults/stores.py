@@ -28,6 +28,7 @@ class Store:
     keeps_data = True  # over a restart
     shares = True  # with other processes
     has_clock = True  # else clients say what time it is
+    together = True  # else several names are taken one after the other
     expires_by_wall_clock = False  # of its clients, which are on one machine
     wipes_for = 0.0  # data may still vanish for so long after it was wiped
 
@@ -140,6 +141,7 @@ class MemcachedStore(Store):
     wipes_for = 1.1  # flush_all() is about whole seconds, and what others wrote lives for one
     overrun = 2.2
     has_clock = False
+    together = False
 
     @classmethod
     def missing(cls) -> str:

@@ -348,3 +348,19 @@ def test_a_broken_line_in_the_middle_is_an_error(tmp_path):
 
     with pytest.raises(ValueError, match="line 1 is no event"):
         read(tmp_path)
+
+
+def test_one_of_several_names_may_be_refused_while_another_is_tried_with_it():
+    """Where they are taken one after the other, as on memcached, and given back as one of them is not free."""
+    together = refused("a", "A", 1.0, took=0.1) | {"n": ["job", "other"], "which": "other"}
+    events = [grant("c", "C", 9, 0.5, name="other"), together, refused("b", "B", 1.05)]
+
+    assert (rules(*events), fits(*events)) == (["I7"], False)
+    assert (rules(*events, together=False), fits(*events, together=False)) == ([], True)
+
+
+def test_a_grant_that_took_long_may_have_come_after_a_loss_of_data_that_came_after_another():
+    slow, quick = grant("b", "B", 11, 1.0, took=0.5), grant("a", "A", 10, 1.05)
+
+    assert rules(slow, quick, WIPED) == []
+    assert rules(slow, quick) == ["I1"]
