@@ -125,7 +125,8 @@ class Checker:
         seen: dict[int, Run] = {}
         for run in runs:
             other = seen.setdefault(run.fence, run)
-            if other is not run and other.token != run.token and not run.adopted_from:
+            excused = not self.terms.fences_after_loss and self._wiped(other.at.lo, run.at.hi)
+            if other is not run and other.token != run.token and not run.adopted_from and not excused:
                 self._accuse("I2", f"{name!r}: two runs have fence {run.fence}, of {other.p} and {run.p}")
         for run, after in pairwise(runs):
             excused = not self.terms.fences_after_loss and self._wiped(run.at.lo, after.at.hi)

@@ -31,17 +31,17 @@ BACKENDS = {
 
 writer: Writer
 Backend: type
-dates_grants = True
-"""Whether the store says when it granted: a database says when the statement began, and that may have waited since."""
+grants_are_early = False
+"""Whether a grant may be later than the store says: a database says when the statement began, which may have waited."""
 granted: set[str] = set()
 _numbers = itertools.count()
 
 
 def install(kind: str, writer_: Writer, mutants: Sequence[type] = ()) -> None:
     """Make `Backend` the recording backend of this process, over one that may be broken."""
-    global writer, Backend, dates_grants
+    global writer, Backend, grants_are_early
     writer = writer_
-    dates_grants = kind != "database"
+    grants_are_early = kind == "database"
     module, name = BACKENDS[kind].rsplit(".", 1)
     base = getattr(import_module(module), name)
     Backend = type("Backend", (Recording, *mutants, base), {})
@@ -81,7 +81,8 @@ class Recording:
                 t0=t0,
                 t1=t1,
                 fence=answer[0].fence,
-                srv=answer[0].acquired_us if dates_grants else None,
+                srv=answer[0].acquired_us,
+                early=grants_are_early,
             )
         return answer
 

@@ -81,6 +81,8 @@ class Clocks:
         lo, hi, srv = event["t0"], event["t1"], event.get("srv")
         if srv and self.agree:
             lo, hi = max(lo, srv / 1e6 - self.hi - 0.001), min(hi, srv / 1e6 - self.lo + 0.001)
+            if event.get("early"):
+                hi = event["t1"]
             if event["ev"] == "renew":
                 lo = event["t0"]  # a table is read after it was written: the lease may be older than the time says
             if lo > hi:

@@ -364,3 +364,12 @@ def test_a_grant_that_took_long_may_have_come_after_a_loss_of_data_that_came_aft
 
     assert rules(slow, quick, WIPED) == []
     assert rules(slow, quick) == ["I1"]
+
+
+def test_a_database_grants_when_it_says_or_later():
+    """It says when the statement began, and that waits while the row is another's."""
+    first, second = grant("a", "A", 10, 1.0, srv=101_000_500), grant("b", "B", 11, 1.1, took=0.5, srv=101_100_500)
+    events = [first, renew("a", "A", 10, 1.05) | {"srv": 101_050_500}, release("a", "A", 10, 1.4), second]
+
+    assert "I1" in rules(*events)
+    assert rules(*events[:-1], {**second, "early": True}) == []
