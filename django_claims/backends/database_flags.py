@@ -62,8 +62,10 @@ class DatabaseFlags(BaseClaimBackend):
                         return there
                     seen = {"seen_fence": row.fence, "seen_token": row.token}
                     done = tables.ASK_RUN.run(connection, digest=digest(name), words=words, **seen)
-                if done:
-                    return tables.flag_of(self._look(connection, name), self.alias)
+                if done and (row := self._look(connection, name)) is not None:  # else the table was emptied meanwhile
+                    return tables.flag_of(row, self.alias)
+            if keep:
+                raise BackendUnavailable(self.alias, f"the row of {name!r} was gone each time that it was written")
             return None
 
         return self._ask(verb)

@@ -219,6 +219,29 @@ def test_who_had_a_name_last_is_granted_it_as_is_written(backend, database_file,
     assert sql_connections.database_of("file").known == (set() if old else {"job"})
 
 
+@pytest.mark.parametrize("emptied", [1, 99])
+def test_a_stop_is_kept_although_the_table_is_emptied_right_behind_it(backend, database_file, monkeypatch, emptied):
+    looked, look = [], backend._look
+
+    def look_after_a_loss(connection, name):
+        looked.append(name)
+        if len(looked) % 2 == 0 and len(looked) <= 2 * emptied:  # the look behind a write
+            with closing(sqlite3.connect(database_file.with_name("site.sqlite3-claims"), isolation_level=None)) as file:
+                file.execute("DELETE FROM django_claims_lease")
+        return look(connection, name)
+
+    monkeypatch.setattr(backend, "_look", look_after_a_loss)
+    keep = {"keep": True, "fence": None, "reason": "", "by": "", "ttl_ms": None}
+
+    if emptied > 1:
+        with pytest.raises(BackendUnavailable, match="gone each time"):
+            backend.set_flag("job", **keep)
+    else:
+        flag = backend.set_flag("job", **keep)
+        assert flag is not None
+        assert flag == backend.flag("job")
+
+
 def test_a_fence_grows_when_the_databases_clock_was_set_back(backend, database_file):
     (first,) = backend.acquire([request()])
     ahead = first.fence + 10**15
