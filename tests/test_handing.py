@@ -59,6 +59,25 @@ class NoHandOver(FlakyBackend):
 # Giving.
 
 
+def test_what_was_slow_to_be_had_is_deleted_again_by_its_own_token_after_it_was_given():
+    """A late copy of its acquire may still come, and would find nobody who renews it."""
+    held = claim("x").acquire()
+    held.is_slow = True
+
+    held.hand_over()
+
+    assert [orphan.token for orphan in keeper_of("default").orphans()] == [held.token]
+
+
+def test_progress_that_cannot_be_read_does_not_keep_the_work_from_going_on():
+    held = claim("x").adopt(claim("x").acquire().hand_over())
+
+    held.goes_on(0, "somebody else's")
+
+    assert held.held
+    held.release()
+
+
 def test_who_hands_over_neither_holds_nor_has_lost():
     hold = claim("x").acquire()
 

@@ -15,6 +15,8 @@ from django_claims import (
     StopRequested,
     claim,
     claim_backends,
+    clear_stop,
+    current_hold,
     force_release,
     heartbeat,
     hold,
@@ -27,7 +29,7 @@ from django_claims import (
     stop_flag,
     trying,
 )
-from django_claims.backends.base import AcquireRequest
+from django_claims.backends.base import AcquireRequest, Notice
 from django_claims.clock import clock
 from django_claims.keeper import deadlines, keeper_of
 from tests.helpers import (
@@ -889,6 +891,41 @@ def test_a_loss_that_cannot_be_told_to_a_closed_loop_keeps_nothing_from_the_othe
     for held in others:
         assert held.lost_event.wait(3)
     assert first.lost
-    assert sorted(about["name"] for about in heard.all("claim_lost")) == ["first", "job 0", "job 1", "job 2"]
+    lost = ["first", "job 0", "job 1", "job 2"]
+    wait_until(lambda: sorted(about["name"] for about in heard.all("claim_lost")) == lost)  # after the event
     assert "Heartbeat work failed" not in caplog.text
     release_all("done")
+
+
+# What else may be in the way.
+
+
+def test_a_grant_that_cannot_be_kept_is_given_back(monkeypatch):
+    def keep(self, *args, **kwargs):
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patched, pytest.raises(MemoryError):
+        patched.setattr(type(keeper_of("default")), "keep", keep)
+        claim("x").acquire()
+
+    assert current_hold() is None
+    wait_until(lambda: claim("x").available())
+
+
+def test_an_alias_that_is_gone_is_looked_at_once_a_second_and_listens_to_nothing():
+    """As one that was there for a test."""
+    gone = keeper_of("gone")
+
+    gone._begin_to_listen()
+
+    assert not gone.heartbeat.poked
+    assert gone._look_at() == gone._asked_at + 1.0
+
+
+def test_news_of_another_run_are_none():
+    with claim("x") as held:
+        flag = request_stop("x", keep=True)
+        clear_stop("x")
+
+        assert held.told([Notice("x", replace(flag, keep=False, fence=held.fence + 1))]) is False
+        assert held.stop_requested is False

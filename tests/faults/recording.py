@@ -31,6 +31,8 @@ BACKENDS = {
 
 writer: Writer
 Backend: type
+tells_time = True
+"""Whether times are of the store itself: memcached has none, and is told what to say before the grant is whole."""
 grants_are_early = False
 """Whether a grant may be later than the store says: a database says when the statement began, which may have waited."""
 granted: set[str] = set()
@@ -39,9 +41,10 @@ _numbers = itertools.count()
 
 def install(kind: str, writer_: Writer, mutants: Sequence[type] = ()) -> None:
     """Make `Backend` the recording backend of this process, over one that may be broken."""
-    global writer, Backend, grants_are_early
+    global writer, Backend, grants_are_early, tells_time
     writer = writer_
     grants_are_early = kind == "database"
+    tells_time = kind != "cache"
     module, name = BACKENDS[kind].rsplit(".", 1)
     base = getattr(import_module(module), name)
     Backend = type("Backend", (Recording, *mutants, base), {})
@@ -81,7 +84,7 @@ class Recording:
                 t0=t0,
                 t1=t1,
                 fence=answer[0].fence,
-                srv=answer[0].acquired_us,
+                srv=answer[0].acquired_us if tells_time else None,
                 early=grants_are_early,
             )
         return answer
@@ -118,7 +121,7 @@ class Recording:
         for request, answer in zip(requests, answers, strict=True):
             writer.write(
                 "renew", n=[request.name], tok=digest(request.token), fence=request.fence, t0=t0, t1=t1,
-                srv=answer.now_us, res=answer.outcome.name.lower(),
+                srv=answer.now_us if tells_time else None, res=answer.outcome.name.lower(),
             )  # fmt: skip
         return answers
 
