@@ -125,6 +125,7 @@ def soak(store: str, *, minutes: float, nemeses: list[str], seed: int, workers: 
             checker = round.run()
             judge(checker, report)
             report.add(checker)
+            report.seconds = clock() - began
             if checker.violations:
                 if len(report.kept) < MOST_KEPT:
                     write_out(read(directory), place / f"round-{report.rounds - 1}.history.jsonl")
@@ -133,10 +134,12 @@ def soak(store: str, *, minutes: float, nemeses: list[str], seed: int, workers: 
                 for violation in checker.violations[:10]:
                     print(f"  {violation}", file=out, flush=True)
             tidy([directory])
-        report.seconds = clock() - began
         if not report.kept:
             leftover.append(place)
         return report
+    except Exception:
+        print(report.table(), file=out)  # of the rounds before
+        raise
     finally:
         made.close()
         spawner.close()
