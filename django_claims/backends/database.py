@@ -161,10 +161,17 @@ class DatabaseBackend(DatabaseGranting):
             )
             if changed != len(batch):
                 after = self._look_at(connection, [request.name for _, request in batch])
-                for at, request in batch:
-                    row = after.get(request.name)
-                    if not self._was_ended(row, rows[request.name].fence):
-                        answers[at] = self._not_ended(row)
+                left = {
+                    at: request.name
+                    for at, request in batch
+                    if not self._was_ended(after.get(request.name), rows[request.name].fence)
+                }
+                # Of those that are another's by now, so many were ended here, and the others before.
+                taken = [at for at, name in left.items() if (row := after.get(name)) and row.fence != rows[name].fence]
+                ended = changed - (len(batch) - len(left))
+                for at, name in left.items():
+                    if at not in taken or ended != len(taken):
+                        answers[at] = self._not_ended(after.get(name))
         return [answers[at] for at in range(len(requests))]
 
     def _was_ended(self, row: Any, fence: int) -> bool:

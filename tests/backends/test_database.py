@@ -94,6 +94,28 @@ def between(backend, verb, deed):
     setattr(backend, verb, look_and_be_late)
 
 
+def test_what_another_takes_right_after_its_release_among_many_was_released(backend, other, monkeypatch):
+    """One statement ends them all; a second look, since one of them was forced, finds the other taken."""
+    backend.acquire([request("taken")])
+    (grant,) = backend.acquire([request("forced")])
+    looked, look = [], backend._look_at
+
+    def look_at(*args):
+        looked.append(args)
+        if len(looked) == 2:
+            other.acquire([request("taken", token="t2")])
+        found = look(*args)
+        if len(looked) == 1:
+            other.force_release("forced", grant.fence)
+        return found
+
+    monkeypatch.setattr(backend, "_look_at", look_at)
+    requests = [ReleaseRequest("taken", "t1", 1), ReleaseRequest("forced", "t1", 1)]
+
+    assert backend.release(requests) == [Released.RELEASED, Released.GONE]
+    assert other.held("taken", "t2")
+
+
 def test_a_lease_that_ends_in_the_moment_of_its_release_among_many_was_not_released(backend, other):
     """One statement ends them all: it must not be believed to have ended what an operator or time had."""
     for name in ("kept", "forced", "expired", "taken"):
