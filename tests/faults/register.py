@@ -172,8 +172,10 @@ def operations(runs: Runs, name: str, terms: Terms) -> Iterator[Operation]:
         yield Operation(kind, run.at.lo, run.at.hi, run.token, run.fence, run.p, run.ttl, giver=run.adopted_from)
         for renewal in run.renewals:
             yield Operation("renew", renewal.lo, renewal.hi, run.token, run.fence, run.p, run.ttl)
-        for span in run.forced:
-            yield Operation("force", span.lo, span.hi, fence=run.fence)
+    # Who adopts goes on with the fence of who gave: one force may be about both, and was done once.
+    forced = {(span.lo, span.hi, run.fence) for run in runs.by_name.get(name, ()) for span in run.forced}
+    for lo, hi, fence in sorted(forced):
+        yield Operation("force", lo, hi, fence=fence)
     for event in runs.kinds["release"]:
         if name in event["n"]:
             kind = "release" if event["res"] == "released" else "not mine"

@@ -373,3 +373,9 @@ def test_a_database_grants_when_it_says_or_later():
 
     assert "I1" in rules(*events)
     assert rules(*events[:-1], {**second, "early": True}) == []
+
+
+def test_one_force_ends_a_run_that_was_handed_over_once():
+    force = {"p": "operator", "ev": "force", "n": ["job"], "fence": 10, "t0": 1.3, "t1": 1.31, "res": True}
+
+    assert fits(grant("a", "A", 10, 1.0), *GIVEN, force, grant("c", "C", 11, 1.4)) is True
