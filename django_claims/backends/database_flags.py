@@ -102,12 +102,9 @@ class DatabaseFlags(BaseClaimBackend):
     def clear_flag(self, name: str) -> StopFlag | None:
         def verb(connection: Any) -> StopFlag | None:
             row = self._look(connection, name)
-            flag = None if row is None else tables.flag_of(row, self.alias)
-            if flag is None:
+            if row is None or (flag := tables.flag_of(row, self.alias)) is None:
                 return None
-            # There is a row, or there were no flag.
-            until = row.now + row.ttl_ms * 1000  # pyright: ignore[reportOptionalMemberAccess]
-            values = {"flag_kind": row.flag_kind, "news_until_us": until}  # pyright: ignore[reportOptionalMemberAccess]
+            values = {"flag_kind": row.flag_kind, "news_until_us": row.now + row.ttl_ms * 1000}
             return flag if tables.CLEAR.run(connection, digest=digest(name), **values) else None
 
         return self._ask(verb)
