@@ -57,7 +57,7 @@ def hold(request, seconds):
         time.sleep(float(seconds))
         return said(hold.held)
 
-urlpatterns = [path("leave/<name>/<ttl>", leave), path("work/<until>", work), path("hold/<seconds>", hold)]
+urlpatterns = [path("leave/<name>/<ttl>", leave), path("until/<until>", work), path("hold/<seconds>", hold)]
 """
 
 WSGI = """
@@ -265,7 +265,7 @@ def is_gone(pid):
 def end_in_the_middle_of_a_request(server, looker):
     """One hold is left, one is in a view that looks whether it should go. SIGTERM; all is free when it has ended."""
     server.get("/leave/left/60")
-    answer = server.begin_get("/work/drain")
+    answer = server.begin_get("/until/drain")
     seen(looker, "page")
     assert looker.ask("lease", "left") is not None
 
@@ -295,7 +295,7 @@ def test_gunicorn_ended_by_sigterm_leaves_nothing_held_on_sqlite(gunicorn, start
 def test_a_reload_frees_what_the_old_worker_held(gunicorn, redis, looker, kind):
     server = gunicorn(redis, kind)
     old = int(server.get("/leave/left/60"))
-    answer = server.begin_get("/work/drain")
+    answer = server.begin_get("/until/drain")
     seen(looker, "page")
 
     server.send(signal.SIGHUP)
@@ -311,7 +311,7 @@ def test_a_worker_of_greenlets_answers_and_leaves_nothing_held(gunicorn, redis, 
     """Threads are greenlets there, the one that renews among them."""
     server = gunicorn(redis, "gevent", worker_connections=50)
     old = int(server.get("/leave/left/60"))
-    answer = server.begin_get("/work/drain")
+    answer = server.begin_get("/until/drain")
     fence = seen(looker, "page")["fence"]
 
     if how == "kill":
@@ -342,7 +342,7 @@ def test_a_worker_of_greenlets_renews_while_its_requests_wait(gunicorn, redis, l
 def test_nothing_is_released_under_a_thread_that_outlives_the_graceful_timeout(gunicorn, redis, looker, tmp_path):
     server = gunicorn(redis, "gthread", graceful_timeout=1)
     old = int(server.get("/leave/left/60"))
-    answer = server.begin_get("/work/go")
+    answer = server.begin_get("/until/go")
     seen(looker, "page")
 
     server.send(signal.SIGHUP)
@@ -360,7 +360,7 @@ def test_nothing_is_released_under_a_thread_that_outlives_the_graceful_timeout(g
 def test_gunicorn_told_to_quit_at_once_leaves_nothing_held(gunicorn, redis, looker, number):
     server = gunicorn(redis, "sync")
     server.get("/leave/left/60")
-    answer = server.begin_get("/work/go")
+    answer = server.begin_get("/until/go")
     seen(looker, "page")
 
     server.send(number)
@@ -374,7 +374,7 @@ def test_a_worker_over_its_timeout_leaves_nothing_held(gunicorn, redis, looker):
     """gunicorn sends SIGABRT first, and gives it a second."""
     server = gunicorn(redis, "sync", timeout=3)
     old = int(server.get("/leave/left/60"))
-    answer = server.begin_get("/work/go")
+    answer = server.begin_get("/until/go")
     seen(looker, "page")
 
     wait_until(lambda: is_gone(old), 10)
@@ -417,7 +417,7 @@ def test_uvicorn_alone_frees_what_views_hold_and_dies_by_the_signal_with_what_wa
     """It ends by raising the signal again, so that nothing of Python's own exit runs."""
     server = uvicorn(redis, PLAIN_ASGI)
     server.get("/leave/left/60")
-    answer = server.begin_get("/work/go")
+    answer = server.begin_get("/until/go")
     seen(looker, "page")
 
     server.send(signal.SIGTERM)
