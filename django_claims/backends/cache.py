@@ -31,7 +31,7 @@ from django.core.cache.backends.memcached import PyLibMCCache, PyMemcacheCache
 from django_claims import conf
 from django_claims.backends.cache_handing import CacheHanding
 from django_claims.backends.cache_keys import Keys
-from django_claims.backends.cache_links import CacheLink, Link, Links, shared_links
+from django_claims.backends.cache_links import CacheLink, Link, Links, shared
 from django_claims.backends.cache_memcached import PylibmcLink, PymemcacheLink
 from django_claims.exceptions import BackendUnavailable, InvalidClaimsSetting
 from django_claims.guess import REDIS_CACHES
@@ -69,7 +69,7 @@ class CacheBackend(CacheHanding):
         written = (self._cache_alias, repr(caches.settings[self._cache_alias]))
         self._links: Links | None = None
         if isinstance(cache, PyMemcacheCache | PyLibMCCache):
-            self._links = shared_links(written, lambda: _memcached_links(cache))
+            self._links = shared.get(written, lambda: _memcached_links(cache))
         elif "version" in settings.options or "key_prefix" in settings.options:
             cache = caches.create_connection(self._cache_alias)  # ours alone, so that it can be told otherwise
             cache.version = settings.options.get("version", cache.version)

@@ -10,7 +10,6 @@ never deserialising a value.
 from __future__ import annotations
 
 import os
-import threading
 import time
 import weakref
 from collections import deque
@@ -18,6 +17,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from django_claims.backends.shared import OnePerKey, end_all
 from django_claims.clock import clock
 from django_claims.hubs import PerHub
 
@@ -208,33 +208,16 @@ class Links:
 
     def close(self) -> None:
         for idle in self._shelf.all():
-            while idle:
-                try:
-                    idle.pop().close()
-                except IndexError:
-                    break
-                except Exception:  # a socket that fails to close is closed
-                    continue
+            end_all(idle, lambda link: link.close())
 
 
 _all: weakref.WeakSet[Links] = weakref.WeakSet()
 _inherited: list[Any] = []
-_lock = threading.Lock()
-_shared: dict[Any, Links] = {}
-
-
-def shared_links(key: Any, make: Callable[[], Links]) -> Links:
-    """Return the links of a key, made when first asked for in this process."""
-    with _lock:
-        if key not in _shared:
-            _shared[key] = make()
-        return _shared[key]
+shared: OnePerKey[Links] = OnePerKey()
 
 
 def _after_fork_in_child() -> None:
     """The sockets are the parent's: neither use nor close them, since a client says goodbye on what it closes."""
-    global _lock
-    _lock = threading.Lock()
     for links in list(_all):
         if any(links._shelf.all()):
             _inherited.append(links._shelf)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from django_claims.backends.file_handles import Handles
+from django_claims.backends.shared import OnePerKey
 from django_claims.clock import clock
 
 fcntl: Any
@@ -213,21 +214,17 @@ def clean_processes(handles: Handles) -> None:
             remove(name, handles.processes)
 
 
-_directories: dict[tuple[str, int], Directory] = {}
-_lock = threading.Lock()
+_directories: OnePerKey[Directory] = OnePerKey()
 _paused: list[Directory] = []
 
 
 def directory_of(path: str, mode: int) -> Directory:
     """Return a directory, of which this process has one object."""
-    with _lock:
-        if (path, mode) not in _directories:
-            _directories[path, mode] = Directory(path, mode)
-        return _directories[path, mode]
+    return _directories.get((path, mode), lambda: Directory(path, mode))
 
 
 def _before_fork() -> None:
-    _paused.extend([directory for directory in list(_directories.values()) if directory.before_fork()])
+    _paused.extend([directory for directory in _directories.all() if directory.before_fork()])
 
 
 def _after_fork_in_parent() -> None:
@@ -236,10 +233,8 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
     _paused.clear()
-    for directory in list(_directories.values()):
+    for directory in _directories.all():
         directory.after_fork_in_child()
 
 

@@ -12,7 +12,6 @@ import itertools
 import os
 import random
 import re
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +20,7 @@ from typing import Any
 from django_claims.backends.base import Grant, Refusal, Waiter
 from django_claims.backends.leading import Waker
 from django_claims.backends.reading import Subscription, reader
+from django_claims.backends.shared import OnePerKey
 from django_claims.backends.waiters import Bell
 from django_claims.clock import clock
 from django_claims.logs import get_logger
@@ -268,23 +268,11 @@ def _ring(bell: Callable[[], object]) -> None:
 
 
 _all: weakref.WeakSet[Listening] = weakref.WeakSet()
-_shared: dict[Any, Listening] = {}
-_lock = threading.Lock()
-
-
-def shared(key: Any, make: Callable[[], Listening]) -> Listening:
-    """Return the subscription of a key, made by make() when first asked for in this process."""
-    known = _shared.get(key)
-    if known is None:
-        with _lock:
-            known = _shared.get(key) or _shared.setdefault(key, make())
-    return known
+shared: OnePerKey[Listening] = OnePerKey()
 
 
 def _after_fork_in_child() -> None:
     """The subscriptions are the parent's, and so are those who wait."""
-    global _lock
-    _lock = threading.Lock()
     for listening in list(_all):
         with suppress(Exception):
             if listening._subscription is not None:

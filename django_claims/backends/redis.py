@@ -55,11 +55,11 @@ class RedisBackend(ScriptBackend):
             ) from error
         # By what was written in CACHES, so that an override of it is never served by old connections.
         written = repr(caches.settings[self._cache_alias])
-        self._connections = shared((self._cache_alias, written), self._connect)
+        self._connections = shared.get((self._cache_alias, written), self._connect)
         # Pub/sub knows no databases, so the channels carry the number of ours.
         database = self._connections.pool.connection_kwargs.get("db") or 0
         base = f"{database}:{self._key('')}"
-        self._listening = listening.shared(
+        self._listening = listening.shared.get(
             (self.alias, base, self._connections), lambda: Listening(self._connections.connect, base.__add__)
         )
         self._news_channel = self._listening.news_channel

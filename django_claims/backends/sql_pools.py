@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 from django.db import Error, InterfaceError, OperationalError
 from django.db.utils import load_backend
 
+from django_claims.backends.shared import end_all
 from django_claims.clock import clock
 from django_claims.exceptions import ClaimError
 from django_claims.hubs import PerHub
@@ -189,11 +190,7 @@ class Database:
     def close(self) -> None:
         """Close the connections that nobody uses now."""
         for room in self._rooms.all():
-            while room.idle:
-                try:
-                    close_quietly(room.idle.pop())
-                except IndexError:
-                    break
+            end_all(room.idle, lambda connection: connection.close())
 
 
 @contextmanager

@@ -9,7 +9,6 @@ replaced once; nothing that could have been slow is tried again.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from django_claims.backends.shared import OnePerKey, end_all
 from django_claims.clock import clock
 from django_claims.hubs import PerHub
 from django_claims.tokens import Packed
@@ -139,38 +139,34 @@ class Connections:
             self.close()
             raise first_error
         connection.used_at = clock()
-        self._idle.append(connection)
-        if len(self._idle) > FEW:
-            self._close_one_of_many()
+        idle = self._idle
+        idle.append(connection)
+        if len(idle) > FEW:
+            _close_one_of_many(idle)
         if first_error is not None:
             raise first_error
         return answers
 
-    def _close_one_of_many(self) -> None:
-        """Close what nobody needed for a while: left from when many asked at once."""
-        with suppress(IndexError):
-            oldest = self._idle.popleft()
-            if clock() - oldest.used_at > 1.0:
-                oldest.disconnect()
-            else:
-                self._idle.appendleft(oldest)
-
     def close(self) -> None:
         """Close the connections that nobody uses now."""
         for idle in self._shelf.all():
-            while idle:
-                try:
-                    idle.pop().disconnect()
-                except IndexError:
-                    break
-                except Exception:  # a socket that fails to close is closed
-                    continue
+            end_all(idle, lambda connection: connection.disconnect())
 
     def _abandon(self) -> None:
         """After fork: the sockets are the parent's. Neither use nor close them, and keep them referenced."""
         _inherited.append(self._shelf)
         self._shelf = PerHub(deque)
         self.pool.reset()
+
+
+def _close_one_of_many(idle: deque[Any]) -> None:
+    """Close what nobody needed for a while: left from when many asked at once."""
+    with suppress(IndexError):
+        oldest = idle.popleft()
+        if clock() - oldest.used_at > 1.0:
+            oldest.disconnect()
+        else:
+            idle.appendleft(oldest)
 
 
 class _Socket:
@@ -224,21 +220,10 @@ def _bounded(connection_class: type) -> type:
 
 _all: weakref.WeakSet[Connections] = weakref.WeakSet()
 _inherited: list[Any] = []
-_lock = threading.Lock()
-_shared: dict[Any, Connections] = {}
-
-
-def shared(key: Any, make: Any) -> Connections:
-    """Return the connections of a key, made by make() when first asked for in this process."""
-    with _lock:
-        if key not in _shared:
-            _shared[key] = make()
-        return _shared[key]
+shared: OnePerKey[Connections] = OnePerKey()
 
 
 def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
     for connections in list(_all):
         connections._abandon()
 
