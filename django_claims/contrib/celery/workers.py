@@ -86,18 +86,13 @@ def _shuts_down(sig: Any = "", how: Any = "", **kwargs: Any) -> None:
 
 
 def _tell_children() -> None:
+    flag, reason = str(shutdown_flag()), shutdown.draining_reason()
     with children.working:
-        _set_shutdown_flag()
-
-
-def _set_shutdown_flag() -> None:
-    for alias in _told_aliases():
-        try:
-            request_stop(
-                str(shutdown_flag()), keep=True, ttl=FLAG_SECONDS, reason=shutdown.draining_reason(), using=alias
-            )
-        except (ClaimError, InvalidClaimsSetting) as error:
-            logger.warning("Tasks could not be told of the shutdown alias=%s error=%s", alias, error)
+        for alias in _told_aliases():
+            try:
+                request_stop(flag, keep=True, ttl=FLAG_SECONDS, reason=reason, using=alias)
+            except (ClaimError, InvalidClaimsSetting) as error:
+                logger.warning("Tasks could not be told of the shutdown alias=%s error=%s", alias, error)
 
 
 @signals.worker_process_shutdown.connect(weak=False)
