@@ -14,7 +14,7 @@ from django_claims.handler import claim_backends
 from django_claims.holders import Holder
 from django_claims.holds import Hold
 from django_claims.offload import start
-from django_claims.outcomes import Refused, give_back
+from django_claims.outcomes import Refused, outcome_of
 from django_claims.trying import Trying
 
 FRESH_SECONDS = 0.25
@@ -64,12 +64,7 @@ class Acquiring(Trying):
         try:
             while True:
                 trying = start(self.once, kind="try")
-                try:
-                    outcome = await asyncio.wrap_future(trying)
-                except asyncio.CancelledError:
-                    # A try that has begun goes on in its thread, with or without a loop: what it is granted goes back.
-                    trying.add_done_callback(give_back)
-                    raise
+                outcome = await outcome_of(trying)
                 if isinstance(outcome, Hold) or outcome.is_final or waiter is None or (left := self._left()) <= 0:
                     return self.done(outcome)
                 with watched(self._followed(outcome), ring), suppress(TimeoutError):

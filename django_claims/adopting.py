@@ -17,7 +17,7 @@ from django_claims.holds import Hold
 from django_claims.leases import Lease, LossReason
 from django_claims.logs import get_logger
 from django_claims.offload import start
-from django_claims.outcomes import give_back, off_hold
+from django_claims.outcomes import off_hold, outcome_of
 from django_claims.tickets import Ticket, read_ticket
 from django_claims.trying import Trying
 
@@ -132,13 +132,7 @@ class Adopting(Trying):
 
     async def aadopt(self) -> Hold:
         """See adopt(). What a task that was cancelled is given nonetheless is released."""
-        trying = start(self.once, kind="try")
-        try:
-            hold = await asyncio.wrap_future(trying)
-        except asyncio.CancelledError:
-            trying.add_done_callback(give_back)
-            raise
-        return self._enter(hold)
+        return self._enter(await outcome_of(start(self.once, kind="try")))
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_claims.backends.base import Refusal, new_token
 from django_claims.exceptions import ClaimHeld, ClaimRefused, ClaimStopped
@@ -14,6 +15,8 @@ from django_claims.leases import Lease, StopFlag
 
 if TYPE_CHECKING:
     from django_claims.claims import Claim
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,20 @@ def off_hold(claim: Claim) -> Hold:
     )
 
 
-def give_back(trying: Future[Any]) -> None:
+async def outcome_of(trying: Future[T]) -> T:
+    """
+    Wait for a try that was begun in a thread, and return what came of it.
+
+    It goes on there, with or without a loop: what it is granted once this task was cancelled goes back.
+    """
+    try:
+        return await asyncio.wrap_future(trying)
+    except asyncio.CancelledError:
+        trying.add_done_callback(_give_back)
+        raise
+
+
+def _give_back(trying: Future[Any]) -> None:
     """Let go of what was granted to a task that was cancelled meanwhile."""
     if trying.cancelled() or trying.exception() is not None:
         return
